@@ -251,12 +251,12 @@ def test_progress_counts_the_steps_of_all_groups():
     seen = []
     descend_online(
         TASK,
-        starts(TASK, 20),
+        starts(TASK, 40),
         steps=600,
         progress=lambda done, total: seen.append((done, total)),
         **RUN,
     )
-    assert seen[-1] == (1200, 1200) and len(seen) == 4
+    assert seen[-1] == (1200, 1200) and len(seen) == 6
     assert jnp.zeros(()).dtype == jnp.float32
 
 

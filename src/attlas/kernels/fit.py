@@ -21,13 +21,18 @@ METHODS = ("auto", "exact", "nystrom", "conjugate")
 """Of `fit_cme`."""
 TILE = 4096
 """Tokens whose kernel is in memory at a time."""
+EXACT_TILE = 1024
+"""Rows and columns of the tiles of the exact matrix, of which only one triangle is computed."""
 SMALLEST_TILE = 512
 """Tokens to which fewer are padded, so that few programs are compiled."""
 SAMPLE, POOL = 128, 4096
 """Random keys at which the error is estimated, and, apart from them, among which centres are
 chosen."""
-MAX_CENTRES = 2048
-"""Centres, unless the caller asks for more."""
+FEWEST_CENTRES, MAX_CENTRES = 32, 2048
+"""Centres, unless the caller asks for others."""
+LATE = 1e-6
+"""Share of the largest pivot down to which products of kernels may be whitened afterwards: their
+rounding is magnified by its inverse, relative to the least of them by its square."""
 CUT = 1e-12
 """Share of the largest pivot below which what is left of a kernel matrix is rounding."""
 MAX_EXACT, MAX_CONJUGATE = 5_000, 200_000
@@ -235,11 +240,14 @@ class _System:
 
     def solve_exactly(self) -> CME:
         length = len(self.keys)
-        gram = np.empty((length, length), self.keys.dtype)
-        for rows in _tiles(length):
-            gram[rows] = kernel_matrix(self.kernel, self.keys[rows], self.keys)
+        gram = np.zeros((length, length), self.keys.dtype)
+        for rows in _tiles(length, EXACT_TILE):
+            for columns in _tiles(length, EXACT_TILE, rows.start):
+                gram[rows, columns] = kernel_matrix(
+                    self.kernel, self.keys[rows], self.keys[columns]
+                )
         gram[np.diag_indices(length)] += self.ridge
-        try:  # the transpose is column-major, which LAPACK overwrites in place
+        try:  # the transpose is column-major, and LAPACK overwrites its lower triangle in place
             factor, _ = scipy.linalg.cho_factor(
                 gram.T, lower=True, overwrite_a=True, check_finite=False
             )
@@ -249,9 +257,10 @@ class _System:
         alpha = _solve(factor, self.values.astype(gram.dtype)).astype(float)
         return self._result("exact", alpha, self.keys64, alpha, self.keys64, None, factor)
 
-    def choose_centres(self) -> tuple[np.ndarray, np.ndarray]:
-        """Keys of the pool, and the factor of their Gram matrix, as long as it is regular."""
-        pool = self.keys64[self.pool]
+    def choose_centres(self, least: float, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Some of the first `size` keys of the pool, and the factor of their Gram matrix, as long
+        as it is regular and its pivots are not below `least`."""
+        pool = self.keys64[self.pool[:size]]
         gram = kernel_matrix(self.kernel, pool, pool)
         own = gram.diagonal()
         if not np.isfinite(gram).all() or not (own >= 0).all() or not own.any():
@@ -259,7 +268,7 @@ class _System:
                 "the kernel of a key with itself is not a positive number, or some other is not "
                 "finite: it must be positive semi-definite"
             )
-        order, triangle = pivoted_cholesky(gram.T, CUT)
+        order, triangle = pivoted_cholesky(gram.T, max(CUT, least / own.max()))
         return pool[order], triangle
 
     def count_centres(self, pivots: np.ndarray, tolerance: float) -> int:
@@ -269,36 +278,59 @@ class _System:
         the centres leave of the kernel were the next pivot $p_{m+1}$ among the $n/m$ nearest
         tokens, and the values noise; measured errors are a fourth to an eighth of that.
         """
-        counts = np.arange(32, min(MAX_CENTRES, len(pivots)), 32)
+        counts = np.arange(FEWEST_CENTRES, min(MAX_CENTRES, len(pivots)), 32)
         rest = np.sqrt(len(self.keys) / counts) * pivots[counts] / self.ridge
         return int(next(iter(counts[rest <= 3 * tolerance]), min(MAX_CENTRES, len(pivots))))
 
     def solve_on_centres(self, count: int | None, tolerance: float) -> CME:
         r"""Nystrom's method. With features $F = k(K, Z)T^{-\top}$, $k(Z, Z) = TT^\top$:
         $\hat m = F y$ and $(F^\top F + \text{ridge}\,I)y = F^\top V$."""
-        centres, triangle = self.choose_centres()
-        count = count or self.count_centres(np.diagonal(triangle) ** 2, tolerance)
-        count = min(len(centres), count)
-        centres, triangle = centres[:count], triangle[:count, :count]
-        whiten = _solve_triangular(triangle, np.eye(count)).T
-        square, right = self.ridge * np.eye(count), np.zeros((count, self.values.shape[1]))
-        for rows in _tiles(len(self.keys)):
-            features = kernel_matrix(self.kernel, self.keys64[rows], centres) @ whiten
-            square += features.T @ features
-            right += features.T @ self.values[rows]
-        factor = scipy.linalg.cholesky(square, lower=True, check_finite=False)
-        y = _solve(factor, right)
-        for _ in range(REFINEMENTS):
-            coefficients = _solve_triangular(triangle, y, transpose=True)
-            fitted = _multiply(self.kernel, self.keys64, centres, coefficients)
-            alpha = (self.values - fitted) / self.ridge
-            back = _multiply(self.kernel, centres, self.keys64, alpha)
-            step = self.ridge * _solve(factor, _solve_triangular(triangle, back) - y)
-            if np.linalg.norm(step) <= 1e-8 * np.linalg.norm(y):
+        # Pivots below the least that `count_centres` can ask for need not be found.
+        least = 3 * tolerance * self.ridge * np.sqrt(FEWEST_CENTRES / len(self.keys))
+        for size in (POOL // 2, POOL):
+            centres, triangle = self.choose_centres(0.0 if count else least, size)
+            found = count or self.count_centres(np.diagonal(triangle) ** 2, tolerance)
+            if 4 * found <= size:  # enough keys to choose each centre from
                 break
-            y += step
+        found = min(len(centres), found)
+        centres, triangle = centres[:found], triangle[:found, :found]
+        factor, y = self._normal_equations(centres, triangle)
+        alpha, norm = np.empty_like(self.values), self.scale * np.sqrt(self.values.size)
+        for _ in range(REFINEMENTS):
+            coefficients, back = _solve_triangular(triangle, y, transpose=True), np.zeros_like(y)
+            for rows in _tiles(len(self.keys)):
+                cross = kernel_matrix(self.kernel, self.keys64[rows], centres)
+                alpha[rows] = (self.values[rows] - cross @ coefficients) / self.ridge
+                back += cross.T @ alpha[rows]
+            # F times this is what the system leaves within the span of the features.
+            missed = _solve_triangular(triangle, back) - y
+            if np.linalg.norm(factor.T @ missed) <= 1e-3 * tolerance * norm:
+                break
+            y += self.ridge * _solve(factor, missed)
         coefficients = _solve_triangular(triangle, y, transpose=True)
         return self._result("nystrom", alpha, centres, coefficients, centres, triangle, factor)
+
+    def _normal_equations(
+        self, centres: np.ndarray, triangle: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        r"""The lower factor of $F^\top F + \text{ridge}\,I$, and the solution $y$.
+
+        In one pass over the keys. Kernels are whitened after they are multiplied, for a third of
+        the work, unless a tiny pivot would magnify the rounding of the products.
+        """
+        whiten = _solve_triangular(triangle, np.eye(len(centres))).T
+        late = np.ptp(np.log(np.diagonal(triangle))) <= -np.log(LATE) / 2
+        square, right = np.zeros_like(whiten), np.zeros((len(centres), self.values.shape[1]))
+        for rows in _tiles(len(self.keys)):
+            features = kernel_matrix(self.kernel, self.keys64[rows], centres)
+            features = features if late else features @ whiten
+            square += features.T @ features
+            right += features.T @ self.values[rows]
+        if late:
+            square, right = whiten.T @ square @ whiten, whiten.T @ right
+        square[np.diag_indices(len(centres))] += self.ridge
+        factor = scipy.linalg.cholesky(square, lower=True, check_finite=False)
+        return factor, _solve(factor, right)
 
     def iterate(self, rough: CME, iterations: int) -> CME:
         r"""Conjugate gradients for every column of values, preconditioned by
@@ -351,13 +383,20 @@ def _multiply_tile(kernel: Kernel, x: Numbers, y: Numbers, right: Numbers) -> Ar
     return kernel(x, y) @ right
 
 
+_multiply_sample = padded_jit(
+    {"x": "n", "y": "m", "right": "m"}, "n", least=SAMPLE, zeros=("right",)
+)(_multiply_tile.__wrapped__)  # type: ignore[attr-defined]
+
+
 def _multiply(kernel: Kernel, x: np.ndarray, y: np.ndarray, right: np.ndarray) -> np.ndarray:
     """k(x, y) @ right, tile by tile; the sum over tiles is in double precision."""
     result = np.zeros((len(x), right.shape[1]))
     right = right.astype(x.dtype)
+    # Not padded to a tile: with many keys the estimate of the error would cost as much as the fit.
+    multiply = _multiply_sample if len(x) == SAMPLE else _multiply_tile
     for rows in _tiles(len(x)):
         for columns in _tiles(len(y)):
-            result[rows] += _multiply_tile(kernel, x[rows], y[columns], right[columns])
+            result[rows] += multiply(kernel, x[rows], y[columns], right[columns])
     return result
 
 
@@ -371,8 +410,9 @@ def pivoted_cholesky(
     return order[:rank] - 1, np.tril(factor[:rank, :rank])
 
 
-def _tiles(length: int) -> Iterator[slice]:
-    return (slice(first, min(first + TILE, length)) for first in range(0, length, TILE))
+def _tiles(length: int, size: int | None = None, first: int = 0) -> Iterator[slice]:
+    size = size or TILE
+    return (slice(start, min(start + size, length)) for start in range(first, length, size))
 
 
 def _nonzero(x: np.ndarray) -> np.ndarray:

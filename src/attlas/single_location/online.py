@@ -27,6 +27,7 @@ from jaxtyping import Array, ArrayLike, Float
 from attlas import order_parameters
 from attlas.errors import InputError, whole
 from attlas.gaussian import Real, float64, stream
+from attlas.one_kernel import LARGEST, one_kernel
 from attlas.scan import Trajectory, drive, in_groups
 from attlas.schedules import Schedule, as_schedule, values_at
 from attlas.single_location.descent import (
@@ -48,13 +49,13 @@ from attlas.single_location.reduction import as_problem, five_overlaps
 from attlas.single_location.task import Constants, SingleLocation
 from attlas.surface import public
 
-LANES, BLOCK = 16, 500
-"""Repeats in a group and steps in a block. They fix the format of the random streams, two for
-each (group, block), and the shape of the compiled program: results depend neither on the number
-of threads nor on how many repeats there are."""
+LANES = 32
+"""Repeats in a group. They and `chunk_of` fix the format of the random streams, two for each group
+and block, and the shape of the compiled program: results depend neither on the number of threads
+nor on how many repeats or steps there are."""
 
-SHORT_BLOCKS = (16, 64)
-"""Blocks of runs that need no whole one; they begin with the same numbers."""
+CHUNKS = 20
+"""Chunks of steps in a block."""
 
 TEST_SAMPLES = 1000
 """Sequences in the batch on which the risk of a softmax head is reported."""
@@ -177,21 +178,20 @@ def _checked(
 class Raw(NamedTuple):
     """The random numbers of a block: pairs of 32-bit words, and lengths of two Gaussian vectors."""
 
-    words: Any  # [step, 2, pair, LANES]
+    tokens: Any  # [chunk, 2, length, step of the chunk, batch_size * LANES]
+    rest: Any  # [2, step, max(batch_size, 5), LANES], of targets and of the frame
     chi: Any  # [step, 2, LANES], of d - 4 and d - 5 degrees of freedom
     lam: Any  # [step], as the schedules say
     alpha: Any  # [step], 0 beyond the last step
 
 
 class Inputs(NamedTuple):
-    """What one step takes.
+    """What one step takes; arrays without a shape here are [batch_size, LANES]."""
 
-    Token arrays are [length, sample * LANES + lane], flat because short axes are slow.
-    """
-
-    z1: Array
+    z1: Array  # of the informative tokens
     z2: Array
-    zy: Array  # [sample * LANES]
+    sums: Any  # of the others, `GateSums` or `SoftmaxSums`
+    zy: Array
     z5: Array  # [5, LANES]
     chi: Array  # [2, LANES]
     lam: Array
@@ -237,13 +237,12 @@ def simulate(
     )
     # As arrays, so that one compiled program serves every schedule.
     lam, alpha = (values_at(schedule, np.arange(steps)) for schedule in schedules)
-    # With more tokens a long block would fill the memory.
-    longest = BLOCK if batch_size * (task.length + 1) <= 1000 else SHORT_BLOCKS[1]
-    block = next((size for size in SHORT_BLOCKS if steps <= size), longest)
+    block = CHUNKS * chunk_of(batch_size, task.length)
+    move = step_at_once if _fits_one_kernel(head, batch_size * LANES) else step
 
     def simulate_group(number: int, rows: np.ndarray, progress: Any) -> Trajectory:
         return drive(
-            step,
+            move,
             prepare,
             Overlaps(*(x[rows] for x in start)),
             args,
@@ -256,6 +255,11 @@ def simulate(
 
     with jax.enable_x64(True):
         return in_groups(simulate_group, len(start.kappa), LANES, steps, progress)
+
+
+def chunk_of(batch_size: int, length: int) -> int:
+    """Steps whose tokens are made at once: so many as a cache holds, and 10 at most."""
+    return max(1, min(10, LARGEST // (batch_size * length * LANES)))
 
 
 def _draw(
@@ -277,34 +281,52 @@ def _draw(
         np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(group, block, use)))
         for use in (0, 1)
     )
-    halves = np.array([[max(task.dim - n, 0) / 2] for n in (4, 5)])
-    chi = np.sqrt(
-        2 * np.random.Generator(lengths).standard_gamma(halves, (steps, 2, LANES))
-    ).astype(np.float32)
-    pairs = batch_size * task.length + max(batch_size, 5)
-    words = stream.random_raw(steps * pairs * LANES).view(np.uint32).reshape(steps, 2, pairs, LANES)
+    gamma = np.random.Generator(lengths).standard_gamma
+    chi = [gamma(max(task.dim - n, 0) / 2, (steps, LANES), np.float32) for n in (4, 5)]
+
     here = slice(block * steps, (block + 1) * steps)
     short = (0, steps - len(alpha[here]))
+    words, rest = (
+        stream.random_raw(steps * pairs * LANES).view(np.uint32)
+        for pairs in (batch_size * task.length, max(batch_size, 5))
+    )
     return Raw(
-        words, chi, np.pad(lam[here], short, "edge").astype(np.float32), np.pad(alpha[here], short)
+        words.reshape(CHUNKS, 2, task.length, steps // CHUNKS, batch_size * LANES),
+        rest.reshape(2, steps, -1, LANES),
+        np.sqrt(2 * np.stack(chi, 1)),
+        np.pad(lam[here], short, "edge").astype(np.float32),
+        np.pad(alpha[here], short),
     )
 
 
 def prepare(raw: Raw, args: Args) -> Inputs:
-    length, batch_size = args.tokens.shape
-    a, b = gaussian_pairs(raw.words[:, 0], raw.words[:, 1])
-    steps, cut = len(a), length * batch_size
+    batch_size = args.tokens.shape[1]
+    make: Callable[..., Any] = functools.partial(sequences, args.head)
+    if _fits_one_kernel(args.head, raw.tokens[0, 0].size):
+        make = one_kernel(make)
+    made = jax.lax.map(lambda x: make(x[0], x[1]), (raw.tokens, raw.lam.reshape(CHUNKS, -1, 1)))
+    z1, z2, sums = jax.tree.map(lambda x: x.reshape(-1, batch_size, LANES), made)
+    zy, z5 = gaussian_pairs(*raw.rest)
     # In four dimensions there is no complement, not even the fifth Gaussian.
     fifth = (raw.chi[:, 0] > 0).astype(jnp.float32) * args.complement
+    z5 = z5[:, :5].at[:, 4].multiply(fifth)
     return Inputs(
-        a[:, :cut].reshape(steps, length, -1),
-        b[:, :cut].reshape(steps, length, -1),
-        a[:, cut : cut + batch_size].reshape(steps, -1),
-        b[:, cut : cut + 5].at[:, 4].multiply(fifth),
-        raw.chi * args.complement,
-        raw.lam,
-        raw.alpha,
+        z1, z2, sums, zy[:, :batch_size], z5, raw.chi * args.complement, raw.lam, raw.alpha
     )
+
+
+def sequences(head: Gate | None, words: Array, lam: Array) -> tuple[Array, Array, Any]:
+    """Coordinates along $e_1$ and $e_2$ of informative tokens, and sums over the others.
+
+    The other tokens' coordinates are standard Gaussians in whatever frame, so that what the head
+    makes of them is found for many steps at once, before the states are known.
+
+    Arguments:
+        words: pairs [2, length, ...]. `lam`: broadcasts with [...].
+    """
+    z1, z2 = gaussian_pairs(words[0], words[1])
+    others = z1[1:], z2[1:], lam
+    return z1[0], z2[0], softmax_sums(*others) if head is None else gate_sums(head, *others)
 
 
 def gaussian_pairs(angle: Array, radius: Array) -> tuple[Array, Array]:
@@ -324,19 +346,148 @@ def gaussian_pairs(angle: Array, radius: Array) -> tuple[Array, Array]:
     return length * jnp.where(odd, -sine, cosine), length * jnp.where(odd, cosine, sine)
 
 
-def token_weights(head: Gate | None, a: Array, b: Array, lam: Array) -> tuple[Array, Array]:
-    """Weights E of the tokens (axis 0), and derivatives D of the prediction sum(E b) in a."""
-    if head is None:
-        weights = jax.nn.softmax(lam * a, axis=0)
-        return weights, lam * weights * (b - (weights * b).sum(0))
-    x = lam * a - head.offset
-    weights, slope = jax.jvp(head.function, (x,), (jnp.ones_like(x),))
-    return weights.astype(a.dtype), lam * slope.astype(a.dtype) * b
+class GateSums(NamedTuple):
+    r"""Sums over the other tokens of a sequence for $E = g(\lambda x_1 - c)$ and
+    $S = \lambda g'(\lambda x_1 - c)$; with $b = \rho x_1 + qx_2$ the derivative is $D = Sb$."""
+
+    e1: Array  # of E x_1
+    e2: Array
+    s12: Array  # of S x_1 x_2
+    s22: Array
+    ee: Array
+    es1: Array  # of E S x_1
+    es2: Array
+    ss11: Array  # of S^2 x_1^2
+    ss12: Array
+    ss22: Array
+
+
+def gate_sums(head: Gate, x1: Array, x2: Array, lam: Array) -> GateSums:
+    """The sums over tokens with the coordinates `x1`, `x2` [token, ...]."""
+    e, slope = _gate(head, x1, lam)
+    s1, s2 = slope * x1, slope * x2
+    pairs = (
+        *((e, x1), (e, x2), (s1, x2), (s2, x2)),
+        *((e, e), (e, s1), (e, s2), (s1, s1), (s1, s2), (s2, s2)),
+    )
+    return GateSums(*(added(x * y) for x, y in pairs))
+
+
+def _gate(head: Gate, x1: Array, lam: Array) -> tuple[Array, Array]:
+    """E and S of tokens."""
+    x = lam * x1 - head.offset
+    e, slope = jax.jvp(head.function, (x,), (jnp.ones_like(x),))
+    return e.astype(x1.dtype), lam * slope.astype(x1.dtype)
+
+
+class SoftmaxSums(NamedTuple):
+    r"""Sums over the other tokens of a sequence for $u = e^{\lambda x_1 - t}$ with the largest
+    exponent $t$, around their weighted means $\bar x$, lest a dominant token cancels itself."""
+
+    top: Array
+    u: Array
+    mean1: Array
+    mean2: Array
+    u12: Array  # of u (x_1 - mean_1) x_2
+    u22: Array
+    uu: Array
+    uu1: Array  # of u^2 (x_1 - mean_1)
+    uu2: Array
+    uu11: Array
+    uu12: Array
+    uu22: Array
+
+
+def softmax_sums(x1: Array, x2: Array, lam: Array) -> SoftmaxSums:
+    """`gate_sums` for softmax, whose weights are known up to the informative token's."""
+    top = lam * added(x1, jnp.maximum)
+    u = jnp.exp(lam * x1 - top)
+    whole = added(u)
+    mean1, mean2 = added(u * x1) / whole, added(u * x2) / whole
+    y1, y2 = u * (x1 - mean1), u * (x2 - mean2)
+    rest = (y1 * x2, y2 * x2, u * u, u * y1, u * y2, y1 * y1, y1 * y2, y2 * y2)
+    return SoftmaxSums(top, whole, mean1, mean2, *map(added, rest))
+
+
+def added(x: Array, add: Callable[[Array, Array], Array] = jnp.add) -> Array:
+    """The sum over axis 0 by additions alone, which `one_kernel` asks for.
+
+    XLA's own reduction over a leading axis takes five times as long where it is a kernel by itself.
+
+    Arguments:
+        add: another operation in place of addition.
+    """
+    odd = []
+    while len(x) > 16:
+        half = len(x) // 2
+        if len(x) % 2:
+            odd.append(x[-1])
+        x = add(x[:half], x[half : 2 * half])
+    return functools.reduce(add, [*x, *odd])
+
+
+class Response(NamedTuple):
+    """What a head makes of sequences: its `prediction` sum(E b), weight E and derivative D of the
+    informative token, and sums over the others."""
+
+    prediction: Array
+    e: Array
+    d: Array
+    d2: Array  # of D x_2
+    e_turned: Array  # of E (rho x_2 - q x_1)
+    dd: Array
+    de: Array
+    ee: Array
+
+
+def gate_response(
+    head: Gate, x1: Array, b: Array, sums: GateSums, rho: Array, q: Array, lam: Array
+) -> Response:
+    """The response to sequences whose informative token has the products `x1` and `b`."""
+    e, slope = _gate(head, x1, lam)
+    return Response(
+        e * b + rho * sums.e1 + q * sums.e2,
+        e,
+        slope * b,
+        rho * sums.s12 + q * sums.s22,
+        rho * sums.e2 - q * sums.e1,
+        rho**2 * sums.ss11 + 2 * rho * q * sums.ss12 + q**2 * sums.ss22,
+        rho * sums.es1 + q * sums.es2,
+        sums.ee,
+    )
+
+
+def softmax_response(
+    x1: Array, b: Array, sums: SoftmaxSums, rho: Array, q: Array, lam: Array
+) -> Response:
+    r"""`gate_response` for softmax.
+
+    With the informative token's weight $E_0$ and the others' mean $\bar b$ the prediction is
+    $T = \bar b + E_0(b_0 - \bar b)$, and the others' $D = \lambda E(b - \bar b + \bar b - T)$.
+    """
+    top = jnp.maximum(lam * x1, sums.top)
+    own, scale = jnp.exp(lam * x1 - top), jnp.exp(sums.top - top)
+    whole = own + scale * sums.u
+    e, scale = own / whole, scale / whole
+    mean = rho * sums.mean1 + q * sums.mean2
+    shift = e * (mean - b)  # of the mean from the prediction
+    uu1 = rho * sums.uu1 + q * sums.uu2
+    uu11 = rho**2 * sums.uu11 + 2 * rho * q * sums.uu12 + q**2 * sums.uu22
+    return Response(
+        mean - shift,
+        e,
+        lam * e * scale * sums.u * (b - mean),
+        lam * scale * (rho * sums.u12 + q * sums.u22 + shift * sums.u * sums.mean2),
+        scale * sums.u * (rho * sums.mean2 - q * sums.mean1),
+        (lam * scale) ** 2 * (uu11 + shift * (2 * uu1 + shift * sums.uu)),
+        lam * scale**2 * (uu1 + shift * sums.uu),
+        scale**2 * sums.uu,
+    )
 
 
 def step(state: Overlaps, inputs: Inputs, args: Args) -> Overlaps:
     kappa, nu, theta, eta, rho = state
-    z1, z2, zy, z5, chi, lam, alpha = inputs
+    z1, z2, sums, zy, z5, chi, lam, alpha = inputs
     m, gamma, _, noise = args.constants
     batch_size = args.tokens.shape[1]
 
@@ -354,27 +505,26 @@ def step(state: Overlaps, inputs: Inputs, args: Args) -> Overlaps:
     tau = jnp.sqrt(tau2)
     correlation, remainder = gamma * n / tau, noise**2 / tau2
 
-    def each(x: Array) -> Array:
-        return jnp.tile(x.astype(jnp.float32), batch_size)
-
     def total(x: Array) -> Array:
-        return x.reshape(batch_size, LANES).sum(0).astype(float)
+        return added(x).astype(float)
 
-    spread = gamma.astype(jnp.float32)
-    x1 = jnp.concatenate([(each(m * kappa) + spread * z1[0])[None], z1[1:]])
-    x2 = jnp.concatenate([(each(m * theta_) + spread * z2[0])[None], z2[1:]])
-    target = spread * (each(eta) * z1[0] + each(nu_) * z2[0]) + each(tau) * zy
-    b = each(rho) * x1 + each(q) * x2
-    e, d = token_weights(args.head, x1, b, lam)
-    r = 2 / batch_size * ((e * b).sum(0) - target)
+    def single(*values: Array) -> list[Array]:
+        return [value.astype(jnp.float32) for value in values]
+
+    spread, rho_, q_ = single(gamma, rho, q)
+    (mean1, mean2), weights = single(m * kappa, m * theta_), single(eta, nu_, tau)
+    x1, x2 = mean1 + spread * z1, mean2 + spread * z2
+    target = spread * (weights[0] * z1 + weights[1] * z2) + weights[2] * zy
+    respond = softmax_response if args.head is None else functools.partial(gate_response, args.head)
+    found = respond(x1, rho_ * x1 + q_ * x2, sums, rho_, q_, lam)
+    r = 2 / batch_size * (found.prediction - target)
     # Tangential parts in span(k, v): of g_k along e_2, of g_v along (-q, rho).
-    g_k = total(r * (d * x2).sum(0))
-    g_v = total(r * (e * (each(rho) * x2 - each(q) * x1)).sum(0))
+    g_k = total(r * (found.d * x2 + found.d2))
+    g_v = total(r * (found.e * (rho_ * x2 - q_ * x1) + found.e_turned))
     # Second moments of the weights, of the informative tokens and of the others; never one as a
     # difference.
-    r2 = r * r
-    others = [total(r2 * (x[1:] * y[1:]).sum(0)) for x, y in ((d, d), (d, e), (e, e))]
-    w_k, w_v = r * d[0], r * e[0]
+    others = [total(r * r * x) for x in (found.dd, found.de, found.ee)]
+    w_k, w_v = r * found.d, r * found.e
     own = [gamma**2 * total(x * y) for x, y in ((w_k, w_k), (w_k, w_v), (w_v, w_v))]
     sum_k, sum_v, target_k, target_v = total(w_k), total(w_v), total(w_k * zy), total(w_v * zy)
 
@@ -398,6 +548,14 @@ def step(state: Overlaps, inputs: Inputs, args: Args) -> Overlaps:
     )
 
 
+step_at_once = one_kernel(step)
+
+
+def _fits_one_kernel(head: Gate | None, numbers: int) -> bool:
+    """Whether `one_kernel` takes this head on so many numbers: not one that a caller wrote."""
+    return numbers <= LARGEST and (head is None or isinstance(head.activation, str))
+
+
 def _within(x: Array, room: Array) -> Array:
     """`x` clipped so that its square is at most `room`."""
     end = jnp.sqrt(jnp.maximum(room, 0))
@@ -406,7 +564,8 @@ def _within(x: Array, room: Array) -> Array:
 
 def _cholesky(xx: Array, xy: Array, yy: Array) -> tuple[Array, Array, Array]:
     l11 = jnp.sqrt(jnp.maximum(xx, 1e-30))
-    l21 = xy / l11
+    end = jnp.sqrt(jnp.maximum(yy, 0))
+    l21 = jnp.clip(xy / l11, -end, end)
     return l11, l21, jnp.sqrt(jnp.maximum(yy - l21**2, 0))
 
 
