@@ -227,7 +227,7 @@ class _Used:
         for names in part.names:
             if names[0] in parts.defined:
                 self.waiting.append((module, names[0]))
-            elif names[0] in parts.imported:
+            if names[0] in parts.imported:
                 self._follow(module, parts, names)
 
     def _follow(self, module: str, parts: "_Parts", names: tuple[str, ...]) -> None:
