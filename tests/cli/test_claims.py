@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from attlas.lab.records import Records
 from tests.cli.conftest import FAST
 
 ATTLAS = [sys.executable, "-m", "attlas.cli"]
@@ -51,6 +52,35 @@ def test_run_twice_computes_once_and_show_remembers(attlas):
     assert "nothing was computed" in attlas("run", FAST).stdout
     shown = attlas("show", FAST).stdout
     assert "Last verdict" in shown and "smoothed error function" in shown and "points" in shown
+
+
+def test_a_recorded_verdict_is_told_without_jax_and_only_by_the_package_that_made_it(
+    attlas, tmp_path, monkeypatch
+):
+    first = attlas("run", FAST).stdout
+    code = (
+        "import sys; from attlas.cli.entry import commands\n"
+        f"try: commands(['run', '{FAST}'], standalone_mode=False)\n"
+        "except SystemExit as end: print(end.code, [m for m in sys.modules if m == 'jax'])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    told, end = answer.stdout.rsplit("\n", 2)[:2]
+    assert end == "0 []" and "nothing was computed" in told
+    assert told.splitlines()[1:] == first.splitlines()[1:]
+    records = Records()
+    record = records.recorded(FAST)
+    for change in (
+        {"package": "another"},
+        {"seed": 1},
+        {"said": "no list"},
+        {"setting": {**record["setting"], "points": 1}},
+        {"verdict": "not run"},
+    ):
+        records.record(FAST, {**record, "kind": "told from the record", **change})
+        assert "told from the record" not in attlas("run", FAST).stdout, change
+    records.record(FAST, {**record, "kind": "told from the record"})
+    assert "told from the record" in attlas("run", FAST).stdout
+    assert "told from the record" not in attlas("run", FAST, "--fresh").stdout
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".pdf", ".png", ".html"])
@@ -105,7 +135,7 @@ def test_damage_is_told_and_mended(attlas, tmp_path):
     attlas("run", FAST)
     data = next((tmp_path / "store").rglob("*.nc"))
     data.write_bytes(data.read_bytes()[:-100])
-    answer = attlas("run", FAST)
+    answer = attlas("run", FAST, "--json")  # which reads evidence, not only the record
     assert answer.returncode == 0 and "damaged" in answer.stderr and "confirmed" in answer.stdout
 
 
@@ -117,9 +147,9 @@ def test_damage_is_told_wherever_the_store_is(attlas, tmp_path, damage):
     kind = {"data": "blocks/**/*.nc", "index": "blocks/**/*.json", "verdict": "verdicts/**/*.json"}
     file = next((tmp_path / "[").rglob(kind[damage]))
     file.write_bytes(b"{" + file.read_bytes()[:-100])
-    answer = attlas("show" if damage == "verdict" else "run", FAST, *store)
+    answer = attlas("show" if damage == "verdict" else "run", FAST, "--json", *store)
     assert answer.returncode == 0 and f"{file.with_suffix('.json')} is damaged" in answer.stderr
-    answer = attlas("run", FAST, *store)
+    answer = attlas("run", FAST, "--json", *store)
     assert answer.returncode == 0 and "damaged" not in answer.stderr
 
 

@@ -8,7 +8,7 @@ from attlas.cli.printing import (
     format_duration,
     print_counts,
     print_entry,
-    print_result,
+    print_verdict,
 )
 from attlas.index import package_index
 from attlas.lab.runner import Result
@@ -37,12 +37,12 @@ def test_a_result_is_told_with_its_control_and_its_cost(claim, capsys):
     result = Result(
         claim, "quick", claim.quick, 0, refuted, control=refuted, first=refuted, seconds=1.25
     )
-    print_result(result)
+    print_verdict("refuted", claim.id, claim.kind, "1.2 s", result.said)
     told = capsys.readouterr().out
     assert told.startswith("refuted") and f"({claim.kind}; 1.2 s)" in told
     assert "It is [far] off." in told
     assert "At first sight refuted" in told and f"control refuted: {claim.control.said()}" in told
-    print_counts([result, result])
+    print_counts(2 * [("refuted", claim.kind)])
     assert capsys.readouterr().out == "0 confirmed, 2 refuted\n"
 
 

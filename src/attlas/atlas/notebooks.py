@@ -20,8 +20,8 @@ from typing import Any
 
 import attlas
 from attlas.atlas.guides import Guide, docs_folder, guard_formulas, render_guide
-from attlas.claims.digest import versions
 from attlas.lab.files import Damaged, read_json, write_json
+from attlas.versions import versions
 
 ORDER = ("check-a-formula", "landscape", "how-many-samples", "what-a-head-estimates", "audit")
 """Notebooks in the order in which a reader wants them."""

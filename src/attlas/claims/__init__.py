@@ -26,7 +26,6 @@ confirmed True
 """
 
 from attlas.claims.claim import Claim, Control, Hypothesis, Need
-from attlas.claims.digest import versions
 from attlas.claims.evidence import Values, on
 from attlas.claims.map import Map, Measurement
 from attlas.claims.registry import catalogue, find_claim, load_file, select

@@ -15,9 +15,10 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, cast
+
+from attlas.versions import versions
 
 PASSING = ("attlas.surface", "attlas.progress")
 """Modules whose decorators and calls pass on what they are given: `@public` a function, `described(
@@ -35,19 +36,6 @@ SILENT = (
 
 COMPUTING = ("attlas.claims.evidence", "attlas.draws")
 """Every measurement passes through these."""
-
-
-@functools.cache
-def versions() -> str:
-    """Of what computes: JAX, NumPy, SciPy, optax and equinox, in one text.
-
-    >>> from attlas.claims import versions
-    >>> len(versions().split())
-    6
-    """
-    return " ".join(
-        version(name) for name in ("jax", "jaxlib", "numpy", "scipy", "optax", "equinox")
-    )
 
 
 def code_digest(module: str) -> str:

@@ -75,9 +75,9 @@ def write_pages(
     if as_json:
         print_json({"index": str(index), "claims": [result.to_dict() for result in results]})
     else:
-        print_counts(results)
+        print_counts((r.verdict.word, r.claim.kind) for r in results)
         click.echo(index)
-    sys.exit(exit_code(results) if strict else 0)
+    sys.exit(exit_code(r.verdict.word for r in results) if strict else 0)
 
 
 def _note_older_evidence(claims: "list[Claim]", store: "Store") -> None:

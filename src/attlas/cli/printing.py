@@ -4,7 +4,7 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from attlas.index import Entry
-    from attlas.lab.runner import Result
     from attlas.lab.sweeps import Sweep
 
 STYLES = {
@@ -110,32 +109,22 @@ def _format_parameter(value: Any) -> str:
     return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
 
 
-def print_result(result: "Result") -> None:
+def print_verdict(word: str, id: str, kind: str, cost: str, said: Sequence[str]) -> None:
+    """A verdict on a claim, what it cost, and sentences about it."""
     from rich.markup import escape
 
-    verdict, control, claim = result.verdict, result.control, result.claim
-    cost = "stored, nothing was computed" if result.cached else f"{result.seconds:.1f} s"
-    console, indent = stdout(), 11 * " "
-    word = f"[{STYLES[verdict.word]}]{verdict.word:<10}[/]"
-    console.print(f"{word} [bold]{claim.id}[/]  ({claim.kind}; {cost})")
-    console.print(f"{indent}{escape(verdict.reason)}", style="default")
-    if verdict.strength:
-        console.print(f"{indent}{escape(verdict.strength)} ({result.scale} scale).")
-    if result.first:
-        budget = " and four times the budget" if claim.budget else ""
-        first = f"At first sight refuted: {escape(result.first.reason)}"
-        console.print(f"{indent}{first} Repeated with a fresh seed{budget}.")
-    if control:
-        console.print(f"{indent}control {control.word}: {escape(claim.control.said())}.")
-    if result.resolution and result.resolution < claim.control.size:
-        smallest = escape(claim.control.said(result.resolution))
-        console.print(f"{indent}resolution, from which on all are refuted: {smallest}.")
+    console = stdout()
+    console.print(f"[{STYLES[word]}]{word:<10}[/] [bold]{id}[/]  ({kind}; {cost})")
+    for line in said:
+        console.print(f"{11 * ' '}{escape(line)}", style="default")
 
 
-def print_counts(results: "Sequence[Result]") -> None:
-    """How many claims have each verdict, and how many of the confirmed each kind of evidence."""
-    words: Counter[str] = Counter(r.verdict.word for r in results)
-    kinds = Counter(r.claim.kind for r in results if r.verdict.word == "confirmed")
+def print_counts(verdicts: Iterable[tuple[str, str]]) -> None:
+    """How many claims have each verdict, and how many of the confirmed each kind of evidence; from
+    a word and a kind for each."""
+    found = list(verdicts)
+    words = Counter(word for word, _ in found)
+    kinds = Counter(kind for word, kind in found if word == "confirmed")
     apart = f" ({', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))})" if kinds else ""
     counts = [f"{words[word]} {word}" for word in STYLES if words[word] and word != "confirmed"]
     click.echo(", ".join([f"{words['confirmed']} confirmed{apart}", *counts]))

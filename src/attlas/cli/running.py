@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -109,8 +109,9 @@ def end_interrupted() -> NoReturn:
     os._exit(EXIT_INTERRUPTED)
 
 
-def exit_code(results: "Sequence[Result]") -> int:
-    words = {result.verdict.word for result in results}
+def exit_code(verdicts: Iterable[str]) -> int:
+    """From the words of verdicts."""
+    words = set(verdicts)
     return EXIT_REFUTED if "refuted" in words else EXIT_UNDECIDED if "undecided" in words else 0
 
 

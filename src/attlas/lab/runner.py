@@ -22,6 +22,7 @@ from attlas.lab.measurement import claim_errors_named, machine, measure_batch, n
 from attlas.lab.store import Address, Cell, Store
 from attlas.lab.workers import InProcess, Processes, Progress, WorkerDied, Workers
 from attlas.progress import line_of
+from attlas.versions import package_digest
 
 BUDGET_FACTOR = 4
 """How much more is spent on a repetition than on the first sight of a refutation."""
@@ -95,6 +96,24 @@ class Result:
 
         return told + vl_convert.vegalite_to_svg(self.figure().to_dict())
 
+    @property
+    def said(self) -> list[str]:
+        """The verdict in sentences: why, how strong, and what became of the control."""
+        verdict, control = self.verdict, self.claim.control
+        lines = [verdict.reason]
+        if verdict.strength:
+            lines.append(f"{verdict.strength} ({self.scale} scale).")
+        if self.first:
+            budget = " and four times the budget" if self.claim.budget else ""
+            first = f"At first sight refuted: {self.first.reason}"
+            lines.append(f"{first} Repeated with a fresh seed{budget}.")
+        if self.control:
+            lines.append(f"control {self.control.word}: {control.said()}.")
+        if self.resolution and self.resolution < control.size:
+            smallest = control.said(self.resolution)
+            lines.append(f"resolution, from which on all are refuted: {smallest}.")
+        return lines
+
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
         return {
@@ -114,6 +133,7 @@ class Result:
             "seconds_spent": round(self.spent, 3),
             "cached": self.cached,
             "notes": list(self.notes),
+            "said": self.said,
             "provenance": self.provenance,
         }
 
@@ -280,7 +300,8 @@ def in_groups(tasks: Sequence[tuple[Claim, RunClaim]]) -> list[tuple[Claim, RunC
 
 def _record(result: Result, store: Store) -> Result:
     """Remember a claim's last result. One that was only recalled keeps its record's time."""
-    new = {"attlas": attlas.__version__, "when": now(), **result.to_dict()}
+    digest = package_digest()
+    new = {"attlas": attlas.__version__, "package": digest, "when": now(), **result.to_dict()}
     known = store.recorded(result.claim.id)
     if known is None or not result.cached or _content(known) != _content(new):
         store.record(result.claim.id, new)
@@ -290,7 +311,7 @@ def _record(result: Result, store: Store) -> Result:
 def _content(record: dict[str, Any]) -> str:
     """All of a record but time and cost."""
     judged = ("verdict", "control", "reason", "control_reason", "strength", "resolution")
-    names = ("attlas", "scale", "setting", "seed", *judged)
+    names = ("attlas", "package", "scale", "setting", "seed", *judged)
     code = record.get("provenance", {}).get("code")
     return json.dumps([*(record.get(name) for name in names), code])
 

@@ -15,7 +15,7 @@ import xarray as xr
 
 import attlas
 from attlas.claims import Claim, Order, Rate, Setting, Verdict
-from attlas.claims.digest import function_digest, source_digest, versions
+from attlas.claims.digest import function_digest, source_digest
 from attlas.errors import InputError
 from attlas.lab.blocks import encode_block, read_block
 from attlas.lab.files import (
@@ -32,6 +32,7 @@ from attlas.lab.files import (
 from attlas.lab.measurement import now
 from attlas.lab.records import PLAIN, VERDICT_WORD, checked_id
 from attlas.lab.runner import Result
+from attlas.versions import versions
 
 FOLDER = Path(attlas.__file__).with_name("evidence")
 LIMIT = 80_000

@@ -29,12 +29,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import attlas
-from attlas.claims import Claim, find_claim, load_file, versions
+from attlas.claims import Claim, find_claim, load_file
 from attlas.errors import InputError, SchedulerLost, WorkersLost
 from attlas.lab import KEEP_MEMORY, ONE_THREAD, cluster
 from attlas.lab.measurement import keep_compiled
 from attlas.lab.simulations import simulation
 from attlas.lab.store import Store
+from attlas.versions import package_digest
 
 SECONDS_BETWEEN_COUNTS = 3.0
 """Between two counts of a cluster's workers, and what one of its answers may take."""
@@ -206,7 +207,7 @@ def _xla_flags() -> str:
 
 def fingerprint(file: str | None) -> str:
     """Digest of the package's sources, of a claim file, and of the versions of what computes."""
-    digest = hashlib.sha256(_package_digest())
+    digest = hashlib.sha256(package_digest().encode())
     if file is not None:
         try:
             digest.update(Path(file).read_bytes())
@@ -215,16 +216,6 @@ def fingerprint(file: str | None) -> str:
                 f"the claim file {file!r} cannot be read: {error.strerror or error}"
             ) from error
     return digest.hexdigest()
-
-
-@functools.cache
-def _package_digest() -> bytes:
-    package = Path(attlas.__file__).parent
-    digest = hashlib.sha256(versions().encode())
-    for path in sorted(package.rglob("*.py")):
-        name = str(path.relative_to(package))
-        digest.update(name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    return digest.digest()
 
 
 @functools.cache
