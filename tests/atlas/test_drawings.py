@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from attlas.atlas import drawings
-from attlas.atlas.drawings import drawing_of, vega_script, widen_frame
+from attlas.atlas.drawings import drawing_of, pack_table, vega_script, widen_frame
 from attlas.claims import load_file
 from attlas.lab.runner import run
 
@@ -120,3 +120,21 @@ def test_a_figure_has_room_for_wider_letters_than_those_it_was_laid_out_with():
     assert 'viewBox="0 0 300 50"' in widen_frame(svg.format(text.format("start", 100, name)))
     assert 'viewBox="-80 0 280 50"' in widen_frame(svg.format(text.format("end", 80, name)))
     assert '<rect x="-80" width="280"' in widen_frame(svg.format(text.format("end", 80, name)))
+
+
+def test_a_table_is_packed_column_by_column_and_nothing_is_lost():
+    rows = [{"x": i / 3, "panel": f"d = {i % 2}", "layer": i % 2} for i in range(20)]
+    rows[3]["error"] = 0.1
+    packed = pack_table(rows)
+    assert packed["panel"] == {"of": ["d = 0", "d = 1"], "at": [0, 1] * 10}
+    assert packed["x"] == [row["x"] for row in rows]
+
+    def column(values):
+        return [values["of"][at] for at in values["at"]] if isinstance(values, dict) else values
+
+    columns = {name: column(values) for name, values in packed.items()}
+    again = [
+        {name: values[i] for name, values in columns.items() if values[i] is not None}
+        for i in range(20)
+    ]
+    assert again == rows

@@ -358,6 +358,22 @@ def test_a_click_moves_the_start_of_the_nearer_head_and_other_runs_are_counted(b
     assert browser.errors == []
 
 
+def test_a_hundred_random_starts_end_half_of_them_swapped_where_the_gate_is_soft(browser, atlas):
+    browser.open(atlas / "explorers" / "portrait.html")
+    told = "document.getElementById('crowd-ends')"
+    assert browser.run(f"{told}.textContent") == "not drawn"
+    browser.run("document.getElementById('dim').value = 7")  # 100: fewer steps than 400
+    browser.run("document.getElementById('many').focus()")
+    browser.run("document.getElementById('many').click()")
+    browser.wait(f"{told}.dataset.done === 'yes'")
+    words = browser.run(f"{told}.textContent")
+    found = {
+        end: int(n) for n, end in re.findall(r"(\d+) (at the oracle|swapped|at neither)", words)
+    }
+    assert sum(found.values()) == 100 and 30 <= found["swapped"] <= 70, words
+    assert "many=true" in browser.run("location.hash") and browser.errors == []
+
+
 def test_basins_off_the_manifold_are_filled_in(browser, atlas):
     browser.open(atlas / "explorers" / "portrait.html")
     small = {"dim": 3, "off": 0.4}  # a small dimension needs few steps

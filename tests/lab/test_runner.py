@@ -69,6 +69,17 @@ def test_a_true_claim_is_confirmed_in_batches_and_the_second_run_computes_nothin
     xr.testing.assert_identical(first.evidence.drop_attrs(), second.evidence.drop_attrs())
 
 
+def test_a_resolution_is_found_once_for_a_control(store, monkeypatch):
+    found, measure = [], Measure()
+    monkeypatch.setattr(Claim, "resolution", lambda self, evidence: found.append(self) or 0.5)
+    half = Control("off by a half", lambda e: {"predicted": e.predicted + 0.5})
+    for parts in ({}, {}, {"control": half}, {"control": half}):
+        assert run(made(measure, **parts), seed=5, store=store).resolution == 0.5
+    assert [claim.control.said() for claim in found] == ["off by one", "off by a half"]
+    assert run(made(measure, control=half), seed=5, store=store, fresh=True).resolution == 0.5
+    assert len(found) == 3
+
+
 def test_what_is_stored_is_recalled_and_nothing_is_measured(store):
     measure = Measure()
     claim = made(measure, paper=Setting(n=(1, 2, 3), samples=20))

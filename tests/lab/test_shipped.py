@@ -10,7 +10,7 @@ import xarray as xr
 
 from attlas.claims import Agreement, Rate, catalogue
 from attlas.errors import InputError
-from attlas.lab import refute, shipped, soak
+from attlas.lab import judging, refute, shipped, soak
 from attlas.lab.blocks import encode_block, read_block
 from attlas.lab.runner import run
 from attlas.lab.shipped import EARLIER, differences, read_shipped, ship, shipped_path
@@ -60,7 +60,7 @@ PARTS = ["sources", "setting", "rule", "control", "the control's function", "wha
 def test_what_other_code_has_measured_is_shown_as_such(result, folder, part, monkeypatch):
     claim = result.claim
     if part == "sources":
-        monkeypatch.setattr(shipped, "source_digest", lambda module: "other")
+        monkeypatch.setattr(judging, "source_digest", lambda module: "other")
     changed = {
         "sources": {},
         "setting": {"paper": claim.paper.replace(lam=0.25)},

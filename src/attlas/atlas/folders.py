@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from attlas.lab.files import Damaged, flush, make_folder, parse_json, read_whole
 
 LIST = "claims.json"
 """The machine-readable list. It names every file of the atlas, so that a folder is known as one."""
+
+FLUSHES = 16
+"""Files that are written to the disk at a time."""
 
 
 def check_folder(folder: Path) -> Path:
@@ -71,8 +75,8 @@ def replaced(folder: Path) -> Iterator[Path]:
         yield fresh
         with write_errors_named(folder):
             fresh.chmod(0o755)
-            for path in (*fresh.rglob("*"), fresh):
-                flush(path)
+            with ThreadPoolExecutor(FLUSHES) as flushes:  # together they wait for the disk once
+                list(flushes.map(flush, (*fresh.rglob("*"), fresh)))
             _swap(fresh, folder)
             flush(folder.parent)
         for left in folder.parent.glob(f"{glob.escape(prefix)}*"):

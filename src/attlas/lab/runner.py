@@ -18,6 +18,7 @@ import attlas
 from attlas.claims import Claim, Setting, Verdict, select
 from attlas.errors import InputError
 from attlas.lab.forecast import check_fits
+from attlas.lab.judging import judging_digest
 from attlas.lab.measurement import claim_errors_named, machine, measure_batch, now
 from attlas.lab.store import Address, Cell, Store
 from attlas.lab.workers import InProcess, Processes, Progress, WorkerDied, Workers
@@ -300,8 +301,13 @@ def in_groups(tasks: Sequence[tuple[Claim, RunClaim]]) -> list[tuple[Claim, RunC
 
 def _record(result: Result, store: Store) -> Result:
     """Remember a claim's last result. One that was only recalled keeps its record's time."""
-    digest = package_digest()
-    new = {"attlas": attlas.__version__, "package": digest, "when": now(), **result.to_dict()}
+    new = {
+        "attlas": attlas.__version__,
+        "package": package_digest(),
+        "judged_by": judging_digest(result.claim, result.scale),
+        "when": now(),
+        **result.to_dict(),
+    }
     known = store.recorded(result.claim.id)
     if known is None or not result.cached or _content(known) != _content(new):
         store.record(result.claim.id, new)
@@ -311,7 +317,7 @@ def _record(result: Result, store: Store) -> Result:
 def _content(record: dict[str, Any]) -> str:
     """All of a record but time and cost."""
     judged = ("verdict", "control", "reason", "control_reason", "strength", "resolution")
-    names = ("attlas", "package", "scale", "setting", "seed", *judged)
+    names = ("attlas", "package", "judged_by", "scale", "setting", "seed", *judged)
     code = record.get("provenance", {}).get("code")
     return json.dumps([*(record.get(name) for name in names), code])
 
@@ -366,8 +372,7 @@ class _ClaimTest:
         if self._is_complete(evidence):
             control = self._judge_control(gathered, setting)
             if verdict.word == "confirmed" and control.word == "refuted":
-                with claim_errors_named(self.claim, "its control"):
-                    resolution = self.claim.resolution(evidence)
+                resolution = self._resolution(evidence)
             if control.word != "refuted":
                 reason = (
                     f"The control was not refuted on this budget ({control.reason}), so the "
@@ -394,6 +399,21 @@ class _ClaimTest:
             },
             notes=tuple(self.store.notes[old_notes:]),
         )
+
+    def _resolution(self, evidence: xr.Dataset) -> float | None:
+        """The claim's resolution; of the last record, if that is of the same test: to find it takes
+        as long as all the rest of a recalled result."""
+        known, job = self.store.recorded(self.claim.id), self.job
+        if known and not job.fresh:
+            code = Address.of(self.claim, job.seed).code[:16]
+            judged_by = judging_digest(self.claim, job.scale)
+            same = {"scale": job.scale, "setting": dict(job.setting), "seed": job.seed}
+            same |= {"judged_by": judged_by, "verdict": "confirmed", "first_sight": None}
+            alike = json.dumps({name: known.get(name) for name in same}) == json.dumps(same)
+            if alike and known.get("provenance", {}).get("code") == code:
+                return known["resolution"]
+        with claim_errors_named(self.claim, "its control"):
+            return self.claim.resolution(evidence)
 
     def is_stored(self) -> bool:
         """Whether the store has the evidence of all cells at first sight."""

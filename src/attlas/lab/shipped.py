@@ -5,7 +5,6 @@ see. It holds what the rule and the figure read, the verdict, and a digest of wh
 setting, rule and control. `make evidence` writes it, `attlas verify` measures it again.
 """
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,6 @@ import xarray as xr
 
 import attlas
 from attlas.claims import Claim, Order, Rate, Setting, Verdict
-from attlas.claims.digest import function_digest, source_digest
 from attlas.errors import InputError
 from attlas.lab.blocks import encode_block, read_block
 from attlas.lab.files import (
@@ -29,6 +27,7 @@ from attlas.lab.files import (
     unseal,
     write_whole,
 )
+from attlas.lab.judging import verdict_digest
 from attlas.lab.measurement import now
 from attlas.lab.records import PLAIN, VERDICT_WORD, checked_id
 from attlas.lab.runner import Result
@@ -130,16 +129,6 @@ def read_shipped(claim: Claim, notes: list[str], folder: Path | None = None) -> 
         why = str(error) if isinstance(error, Damaged) else f"{type(error).__name__}: {error}"
         notes.append(f"The shipped evidence {path} is ignored: {why}.")
         return None
-
-
-def verdict_digest(claim: Claim, scale: str) -> str:
-    """Digest of what the evidence at a scale and its verdict depend on, machine and versions
-    apart."""
-    sources = (source_digest(module) for module in (claim.function.__module__, claim.module))
-    functions = (claim.read, claim.control.alter, claim.control.setting)
-    control = (claim.control.said(), str(claim.control.size), *map(function_digest, functions))
-    stated = (claim.setting(scale).canonical(), repr(claim.rule), *control, claim.precision)
-    return hashlib.sha256("\n".join((*sources, *stated)).encode()).hexdigest()
 
 
 def _thin(evidence: xr.Dataset, claim: Claim, thinned: str) -> xr.Dataset:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from attlas.claims import Claim
-from attlas.claims.digest import source_digest
 from attlas.lab.files import add_entries, fits, read_entries
+from attlas.lab.judging import judging_digest
 from attlas.lab.runner import PROCESSES, Result, RunClaim, in_groups, outcomes
-from attlas.lab.shipped import FOLDER, verdict_digest
+from attlas.lab.shipped import FOLDER
 from attlas.lab.store import Store
 from attlas.lab.workers import Processes
 
@@ -61,9 +61,8 @@ def run_seeds(claims: Sequence[Claim], seeds: Sequence[int], store: Store) -> It
 
 
 def soak_digest(claim: Claim) -> str:
-    """Digest of what the verdicts on a claim at quick scale depend on, the code of rules too: what
-    is shipped is judged again whenever it is read, counts are not."""
-    return f"{verdict_digest(claim, 'quick')[:32]}-{source_digest('attlas.claims.rules')[:16]}"
+    """Digest of what the verdicts on a claim at quick scale depend on."""
+    return judging_digest(claim, "quick")
 
 
 def write_soak(found: Iterable[tuple[Claim, Soaked]], path: Path = FILE) -> None:

@@ -20,6 +20,15 @@ const panels = (spec) => (spec.concat || spec.vconcat || spec.hconcat || [spec.s
 const apart = (spec) => Boolean(spec.concat && spec.resolve && spec.resolve.scale && spec.resolve.scale.color === "independent");
 const nominal = (unit, channel) => { const part = (unit.encoding || {})[channel]; return part && part.field && part.type === "nominal" ? part : null; };
 
+// The specification with tables row by row; a page holds them column by column, without what repeats.
+function unpacked(spec) {
+  for (const [name, table] of Object.entries(spec.datasets || {})) {
+    const columns = Object.entries(table).map(([column, values]) => [column, values.of ? values.at.map((at) => values.of[at]) : values]);
+    spec.datasets[name] = (columns.length ? columns[0][1] : []).map((_, i) => Object.fromEntries(columns.map(([column, values]) => [column, values[i]]).filter(([, value]) => value !== null)));
+  }
+  return spec;
+}
+
 function rowsOf(spec, unit, inherited) {
   const data = unit.data || inherited;
   return data ? data.values || spec.datasets[data.name] || [] : [];
@@ -123,7 +132,7 @@ function swatch(entry, value, plain) {
 }
 
 for (const figure of document.querySelectorAll("figure.chart[data-spec]")) {
-  const source = document.getElementById(figure.dataset.spec).textContent, plain = JSON.parse(source);
+  const plain = unpacked(JSON.parse(document.getElementById(figure.dataset.spec).textContent)), source = JSON.stringify(plain);
   const drawing = figure.querySelector(".drawing"), keys = figure.querySelector(".keys");
   const state = { dark: false, off: new Map(), scales: new Map(), log: {} };
   let drawn = 0, view = null, busy = Promise.resolve();

@@ -3,9 +3,9 @@
 
 (() => {
   const { $, picture, show, value, set, watch, tell, axes, line, dot, clipped, pointer } = explorer;
-  const TIME = 40, MOST = 40000, LEAST = 4096, SIDE = 64; // with a large step the time is over before an end is in sight
+  const TIME = 40, MOST = 40000, LEAST = 4096, SIDE = 64, CROWD = 100; // with a large step the time is over before an end is in sight
   const COLOUR = { oracle: "a", mirror: "c", swapped: "b", neither: "d" };
-  let c, alpha, path, ends, edge, run = 0, box, maps;
+  let c, alpha, path, ends, edge, run = 0, box, maps, crowd = [], crowds = 0;
 
   const field = picture("field", (pen, width, height, colours) => {
     box = [44, 26, width - 18, height - 44];
@@ -15,6 +15,12 @@
     const [X, Y] = maps;
     clipped(pen, box, () => basins(pen, X, Y, colours));
     arrows(pen, X, Y, colours);
+    for (const one of crowd) {
+      pen.strokeStyle = pen.fillStyle = colours[COLOUR[one.end]];
+      pen.lineWidth = 1;
+      line(pen, one.path.map(x => [X(x[0]), Y(x[1])]));
+      dot(pen, X(one.path[0][0]), Y(one.path[0][1]), 2.5);
+    }
     points(pen, X, Y, colours);
     pen.strokeStyle = colours.paper;
     pen.lineWidth = 5;
@@ -142,7 +148,43 @@
     };
     go();
   }
-  let before = "";
+  // Descent from a hundred starts that are uniform on the sphere, a few at a time.
+  function* gather() {
+    const random = attlas.randomly(1), quick = attlas.tabulated(c), steps = Math.min(2 * MOST, Math.max(LEAST, Math.ceil(TIME / alpha)));
+    for (let number = 0; number < CROWD; number++) {
+      let x = attlas.sphereStart(c.dim, random), next = 1;
+      const one = { path: [x], end: "neither" };
+      for (let step = 1; step <= steps && one.end === "neither"; step++) {
+        x = attlas.step(quick, x, alpha);
+        if (step >= next) { one.path.push(x); next = Math.max(step + 1, step * 1.1); }
+        if (step % 64 === 0) one.end = attlas.ending(x);
+        if (step % 2048 === 0) yield;
+      }
+      one.path.push(x);
+      crowd.push(one);
+      yield;
+    }
+  }
+  function count() {
+    const at = (...names) => crowd.filter(one => names.includes(one.end)).length;
+    tell({ "crowd-ends": !value("many") ? "not drawn" : `${at("oracle", "mirror")} at the oracle or its mirror image, ${at("swapped")} swapped, ${at("neither")} at neither in time${crowd.length < CROWD ? `, of ${crowd.length} so far` : ""}` });
+  }
+  function assemble() {
+    const mine = ++crowds, work = gather();
+    crowd = [];
+    delete $("crowd-ends").dataset.done;
+    const go = () => {
+      if (mine !== crowds) return;
+      const until = performance.now() + 14;
+      let done = false;
+      while (!done && performance.now() < until) done = work.next().done;
+      field();
+      if (done || crowd.length % 10 === 0) count();
+      if (done) $("crowd-ends").dataset.done = "yes"; else requestAnimationFrame(go);
+    };
+    if (value("many")) go(); else count();
+  }
+  let before = "", beforeCrowd = "";
   function changed() {
     c = attlas.constants({ lam: value("lam"), dim: value("dim"), length: value("length"), gamma: value("gamma") });
     alpha = attlas.safeStep(c);
@@ -154,6 +196,8 @@
       edge = off === 0 ? attlas.boundary(c) : null;
       if (edge) { run++; $("field").dataset.done = "yes"; } else restart();
     }
+    const crowdKey = [c.lam, c.dim, c.length, c.gamma, value("many")].join();
+    if (crowdKey !== beforeCrowd) { beforeCrowd = crowdKey; assemble(); }
     field();
     along();
     const last = path[path.length - 1], end = attlas.ending(last.x), critical = attlas.criticalLam(c);
