@@ -210,3 +210,9 @@ def test_a_claim_does_not_depend_on_functions_that_it_does_not_call():
     assert not any("name='zeta'" in text for text in names)
     risk = digest._Used("attlas.single_location.claims.risk").texts
     assert any("name='zeta'" in text and text.startswith("attlas.gaussian: ") for text in risk)
+
+
+def test_rules_have_a_digest_though_no_number_depends_on_them():
+    rules = digest._Used("attlas.claims.rules").texts
+    assert any("name='Agreement'" in text for text in rules)
+    assert source_digest("attlas.claims.rules") != source_digest("attlas.claims.verdict")

@@ -183,7 +183,7 @@ class _Used:
         if module in ("", "attlas"):
             return None
         path = self.files.get(module) or _place(module, self.module, cast(Path, self.start))
-        if path is None or _is_silent(module, False):
+        if path is None or (_is_silent(module, False) and module != self.module):
             return None
         stat = path.stat()
         return _parts(path, stat.st_mtime_ns, stat.st_size)
