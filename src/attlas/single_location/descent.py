@@ -106,9 +106,9 @@ def descend(
     return with_settings(as_dataset(path), task, lam=lam, step_size=step_size)
 
 
-LANES = (16, 64)
+LANES = (16, 32, 64)
 """Starts that descend together: the fewest that hold them all, or as many groups of the most as
-it takes, so that two compiled programs serve every number of starts. A step of 128 takes three
+it takes, so that three compiled programs serve every number of starts. A step of 128 takes three
 to four times the CPU of a step of 64."""
 
 

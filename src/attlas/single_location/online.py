@@ -15,6 +15,7 @@ of $k^*$: $v^* = (\eta, \nu', n, 0)$, $k^* = (\kappa, \theta', f_3, f_4)$.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,8 +27,8 @@ from jaxtyping import Array, ArrayLike, Float
 
 from attlas import order_parameters
 from attlas.errors import InputError, whole
+from attlas.fused import LARGEST, one_kernel
 from attlas.gaussian import Real, float64, stream
-from attlas.one_kernel import LARGEST, one_kernel
 from attlas.scan import Trajectory, drive, in_groups
 from attlas.schedules import Schedule, as_schedule, values_at
 from attlas.single_location.descent import (
@@ -46,16 +47,26 @@ from attlas.single_location.population import (
     total_risk,
 )
 from attlas.single_location.reduction import as_problem, five_overlaps
+from attlas.single_location.responses import (
+    GateSums,
+    SoftmaxSums,
+    added,
+    gate_response,
+    gate_sums,
+    softmax_response,
+    softmax_sums,
+)
 from attlas.single_location.task import Constants, SingleLocation
 from attlas.surface import public
 
 LANES = 32
-"""Repeats in a group. They and `chunk_of` fix the format of the random streams, two for each group
+"""Repeats in a group. They and `chunk_of` fix the format of the random streams, four for each group
 and block, and the shape of the compiled program: results depend neither on the number of threads
 nor on how many repeats or steps there are."""
 
-CHUNKS = 20
-"""Chunks of steps in a block."""
+CHUNKS = (1, 5, 20)
+"""Chunks of steps in a block: the fewest that hold a short run, which begins with the same numbers,
+or as many blocks of the most as it takes."""
 
 TEST_SAMPLES = 1000
 """Sequences in the batch on which the risk of a softmax head is reported."""
@@ -179,19 +190,17 @@ class Raw(NamedTuple):
     """The random numbers of a block: pairs of 32-bit words, and lengths of two Gaussian vectors."""
 
     tokens: Any  # [chunk, 2, length, step of the chunk, batch_size * LANES]
-    rest: Any  # [2, step, max(batch_size, 5), LANES], of targets and of the frame
+    rest: Any  # [step, 2, max(batch_size, 5), LANES], of targets and of the frame
     chi: Any  # [step, 2, LANES], of d - 4 and d - 5 degrees of freedom
     lam: Any  # [step], as the schedules say
     alpha: Any  # [step], 0 beyond the last step
 
 
 class Inputs(NamedTuple):
-    """What one step takes; arrays without a shape here are [batch_size, LANES]."""
+    """What one step takes: few arrays, because each is a copy."""
 
-    z1: Array  # of the informative tokens
-    z2: Array
-    sums: Any  # of the others, `GateSums` or `SoftmaxSums`
-    zy: Array
+    examples: Array  # [2 + sums, batch_size, LANES], as `sequences` gives them
+    zy: Array  # [batch_size, LANES]
     z5: Array  # [5, LANES]
     chi: Array  # [2, LANES]
     lam: Array
@@ -237,7 +246,9 @@ def simulate(
     )
     # As arrays, so that one compiled program serves every schedule.
     lam, alpha = (values_at(schedule, np.arange(steps)) for schedule in schedules)
-    block = CHUNKS * chunk_of(batch_size, task.length)
+    chunk = chunk_of(batch_size, task.length)
+    chunks = next((n for n in CHUNKS if steps <= n * chunk), CHUNKS[-1])
+    block = chunks * chunk
     move = step_at_once if _fits_one_kernel(head, batch_size * LANES) else step
 
     def simulate_group(number: int, rows: np.ndarray, progress: Any) -> Trajectory:
@@ -246,7 +257,7 @@ def simulate(
             prepare,
             Overlaps(*(x[rows] for x in start)),
             args,
-            functools.partial(_draw, seed, number, block, batch_size, task, lam, alpha),
+            functools.partial(_draw, seed, number, chunks, batch_size, task, lam, alpha),
             steps=steps,
             block=block,
             record_every=record_every,
@@ -265,34 +276,39 @@ def chunk_of(batch_size: int, length: int) -> int:
 def _draw(
     seed: int,
     group: int,
-    steps: int,
+    chunks: int,
     batch_size: int,
     task: SingleLocation,
     lam: np.ndarray,
     alpha: np.ndarray,
     block: int,
 ) -> Raw:
-    """The numbers of one block of steps, from two streams of its own.
+    """The numbers of one block of steps, from four streams of its own.
 
-    One pair of words makes two Gaussians: one pair for each token, then one for each example's
+    One pair of words makes two Gaussians: one pair for each token, and one for each example's
     target with one of the five of the frame.
     """
-    stream, lengths = (
+    chunk = chunk_of(batch_size, task.length)
+    steps = chunks * chunk
+    tokens, rest, *lengths = (
         np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(group, block, use)))
-        for use in (0, 1)
+        for use in range(4)
     )
-    gamma = np.random.Generator(lengths).standard_gamma
-    chi = [gamma(max(task.dim - n, 0) / 2, (steps, LANES), np.float32) for n in (4, 5)]
 
+    def words(stream: np.random.SFC64, *shape: int) -> np.ndarray:
+        return stream.random_raw(math.prod(shape) // 2).view(np.uint32).reshape(shape)
+
+    chi = [
+        np.random.Generator(stream).standard_gamma(
+            max(task.dim - n, 0) / 2, (steps, LANES), np.float32
+        )
+        for stream, n in zip(lengths, (4, 5), strict=True)
+    ]
     here = slice(block * steps, (block + 1) * steps)
     short = (0, steps - len(alpha[here]))
-    words, rest = (
-        stream.random_raw(steps * pairs * LANES).view(np.uint32)
-        for pairs in (batch_size * task.length, max(batch_size, 5))
-    )
     return Raw(
-        words.reshape(CHUNKS, 2, task.length, steps // CHUNKS, batch_size * LANES),
-        rest.reshape(2, steps, -1, LANES),
+        words(tokens, chunks, 2, task.length, chunk, batch_size * LANES),
+        words(rest, steps, 2, max(batch_size, 5), LANES),
         np.sqrt(2 * np.stack(chi, 1)),
         np.pad(lam[here], short, "edge").astype(np.float32),
         np.pad(alpha[here], short),
@@ -304,29 +320,31 @@ def prepare(raw: Raw, args: Args) -> Inputs:
     make: Callable[..., Any] = functools.partial(sequences, args.head)
     if _fits_one_kernel(args.head, raw.tokens[0, 0].size):
         make = one_kernel(make)
-    made = jax.lax.map(lambda x: make(x[0], x[1]), (raw.tokens, raw.lam.reshape(CHUNKS, -1, 1)))
-    z1, z2, sums = jax.tree.map(lambda x: x.reshape(-1, batch_size, LANES), made)
-    zy, z5 = gaussian_pairs(*raw.rest)
+    made = jax.lax.map(
+        lambda x: make(x[0], x[1]), (raw.tokens, raw.lam.reshape(len(raw.tokens), -1, 1))
+    )
+    examples = made.reshape(-1, made.shape[2], batch_size, LANES)
+    zy, z5 = gaussian_pairs(raw.rest[:, 0], raw.rest[:, 1])
     # In four dimensions there is no complement, not even the fifth Gaussian.
     fifth = (raw.chi[:, 0] > 0).astype(jnp.float32) * args.complement
     z5 = z5[:, :5].at[:, 4].multiply(fifth)
-    return Inputs(
-        z1, z2, sums, zy[:, :batch_size], z5, raw.chi * args.complement, raw.lam, raw.alpha
-    )
+    chi = raw.chi * args.complement
+    return Inputs(examples, zy[:, :batch_size], z5, chi, raw.lam, raw.alpha)
 
 
-def sequences(head: Gate | None, words: Array, lam: Array) -> tuple[Array, Array, Any]:
-    """Coordinates along $e_1$ and $e_2$ of informative tokens, and sums over the others.
+def sequences(head: Gate | None, words: Array, lam: Array) -> Float[Array, "step sums example"]:
+    """Coordinates along $e_1$ and $e_2$ of informative tokens, then the sums over the others.
 
     The other tokens' coordinates are standard Gaussians in whatever frame, so that what the head
     makes of them is found for many steps at once, before the states are known.
 
     Arguments:
-        words: pairs [2, length, ...]. `lam`: broadcasts with [...].
+        words: pairs [2, length, step, example]. `lam`: [step, 1].
     """
     z1, z2 = gaussian_pairs(words[0], words[1])
     others = z1[1:], z2[1:], lam
-    return z1[0], z2[0], softmax_sums(*others) if head is None else gate_sums(head, *others)
+    sums: Any = softmax_sums(*others) if head is None else gate_sums(head, *others)
+    return jnp.stack([z1[0], z2[0], *sums], 1)
 
 
 def gaussian_pairs(angle: Array, radius: Array) -> tuple[Array, Array]:
@@ -346,148 +364,9 @@ def gaussian_pairs(angle: Array, radius: Array) -> tuple[Array, Array]:
     return length * jnp.where(odd, -sine, cosine), length * jnp.where(odd, cosine, sine)
 
 
-class GateSums(NamedTuple):
-    r"""Sums over the other tokens of a sequence for $E = g(\lambda x_1 - c)$ and
-    $S = \lambda g'(\lambda x_1 - c)$; with $b = \rho x_1 + qx_2$ the derivative is $D = Sb$."""
-
-    e1: Array  # of E x_1
-    e2: Array
-    s12: Array  # of S x_1 x_2
-    s22: Array
-    ee: Array
-    es1: Array  # of E S x_1
-    es2: Array
-    ss11: Array  # of S^2 x_1^2
-    ss12: Array
-    ss22: Array
-
-
-def gate_sums(head: Gate, x1: Array, x2: Array, lam: Array) -> GateSums:
-    """The sums over tokens with the coordinates `x1`, `x2` [token, ...]."""
-    e, slope = _gate(head, x1, lam)
-    s1, s2 = slope * x1, slope * x2
-    pairs = (
-        *((e, x1), (e, x2), (s1, x2), (s2, x2)),
-        *((e, e), (e, s1), (e, s2), (s1, s1), (s1, s2), (s2, s2)),
-    )
-    return GateSums(*(added(x * y) for x, y in pairs))
-
-
-def _gate(head: Gate, x1: Array, lam: Array) -> tuple[Array, Array]:
-    """E and S of tokens."""
-    x = lam * x1 - head.offset
-    e, slope = jax.jvp(head.function, (x,), (jnp.ones_like(x),))
-    return e.astype(x1.dtype), lam * slope.astype(x1.dtype)
-
-
-class SoftmaxSums(NamedTuple):
-    r"""Sums over the other tokens of a sequence for $u = e^{\lambda x_1 - t}$ with the largest
-    exponent $t$, around their weighted means $\bar x$, lest a dominant token cancels itself."""
-
-    top: Array
-    u: Array
-    mean1: Array
-    mean2: Array
-    u12: Array  # of u (x_1 - mean_1) x_2
-    u22: Array
-    uu: Array
-    uu1: Array  # of u^2 (x_1 - mean_1)
-    uu2: Array
-    uu11: Array
-    uu12: Array
-    uu22: Array
-
-
-def softmax_sums(x1: Array, x2: Array, lam: Array) -> SoftmaxSums:
-    """`gate_sums` for softmax, whose weights are known up to the informative token's."""
-    top = lam * added(x1, jnp.maximum)
-    u = jnp.exp(lam * x1 - top)
-    whole = added(u)
-    mean1, mean2 = added(u * x1) / whole, added(u * x2) / whole
-    y1, y2 = u * (x1 - mean1), u * (x2 - mean2)
-    rest = (y1 * x2, y2 * x2, u * u, u * y1, u * y2, y1 * y1, y1 * y2, y2 * y2)
-    return SoftmaxSums(top, whole, mean1, mean2, *map(added, rest))
-
-
-def added(x: Array, add: Callable[[Array, Array], Array] = jnp.add) -> Array:
-    """The sum over axis 0 by additions alone, which `one_kernel` asks for.
-
-    XLA's own reduction over a leading axis takes five times as long where it is a kernel by itself.
-
-    Arguments:
-        add: another operation in place of addition.
-    """
-    odd = []
-    while len(x) > 16:
-        half = len(x) // 2
-        if len(x) % 2:
-            odd.append(x[-1])
-        x = add(x[:half], x[half : 2 * half])
-    return functools.reduce(add, [*x, *odd])
-
-
-class Response(NamedTuple):
-    """What a head makes of sequences: its `prediction` sum(E b), weight E and derivative D of the
-    informative token, and sums over the others."""
-
-    prediction: Array
-    e: Array
-    d: Array
-    d2: Array  # of D x_2
-    e_turned: Array  # of E (rho x_2 - q x_1)
-    dd: Array
-    de: Array
-    ee: Array
-
-
-def gate_response(
-    head: Gate, x1: Array, b: Array, sums: GateSums, rho: Array, q: Array, lam: Array
-) -> Response:
-    """The response to sequences whose informative token has the products `x1` and `b`."""
-    e, slope = _gate(head, x1, lam)
-    return Response(
-        e * b + rho * sums.e1 + q * sums.e2,
-        e,
-        slope * b,
-        rho * sums.s12 + q * sums.s22,
-        rho * sums.e2 - q * sums.e1,
-        rho**2 * sums.ss11 + 2 * rho * q * sums.ss12 + q**2 * sums.ss22,
-        rho * sums.es1 + q * sums.es2,
-        sums.ee,
-    )
-
-
-def softmax_response(
-    x1: Array, b: Array, sums: SoftmaxSums, rho: Array, q: Array, lam: Array
-) -> Response:
-    r"""`gate_response` for softmax.
-
-    With the informative token's weight $E_0$ and the others' mean $\bar b$ the prediction is
-    $T = \bar b + E_0(b_0 - \bar b)$, and the others' $D = \lambda E(b - \bar b + \bar b - T)$.
-    """
-    top = jnp.maximum(lam * x1, sums.top)
-    own, scale = jnp.exp(lam * x1 - top), jnp.exp(sums.top - top)
-    whole = own + scale * sums.u
-    e, scale = own / whole, scale / whole
-    mean = rho * sums.mean1 + q * sums.mean2
-    shift = e * (mean - b)  # of the mean from the prediction
-    uu1 = rho * sums.uu1 + q * sums.uu2
-    uu11 = rho**2 * sums.uu11 + 2 * rho * q * sums.uu12 + q**2 * sums.uu22
-    return Response(
-        mean - shift,
-        e,
-        lam * e * scale * sums.u * (b - mean),
-        lam * scale * (rho * sums.u12 + q * sums.u22 + shift * sums.u * sums.mean2),
-        scale * sums.u * (rho * sums.mean2 - q * sums.mean1),
-        (lam * scale) ** 2 * (uu11 + shift * (2 * uu1 + shift * sums.uu)),
-        lam * scale**2 * (uu1 + shift * sums.uu),
-        scale**2 * sums.uu,
-    )
-
-
 def step(state: Overlaps, inputs: Inputs, args: Args) -> Overlaps:
     kappa, nu, theta, eta, rho = state
-    z1, z2, sums, zy, z5, chi, lam, alpha = inputs
+    (z1, z2, *sums), zy, z5, chi, lam, alpha = inputs
     m, gamma, _, noise = args.constants
     batch_size = args.tokens.shape[1]
 
@@ -515,8 +394,11 @@ def step(state: Overlaps, inputs: Inputs, args: Args) -> Overlaps:
     (mean1, mean2), weights = single(m * kappa, m * theta_), single(eta, nu_, tau)
     x1, x2 = mean1 + spread * z1, mean2 + spread * z2
     target = spread * (weights[0] * z1 + weights[1] * z2) + weights[2] * zy
-    respond = softmax_response if args.head is None else functools.partial(gate_response, args.head)
-    found = respond(x1, rho_ * x1 + q_ * x2, sums, rho_, q_, lam)
+    b = rho_ * x1 + q_ * x2
+    if args.head is None:
+        found = softmax_response(x1, b, SoftmaxSums(*sums), rho_, q_, lam)
+    else:
+        found = gate_response(args.head, x1, b, GateSums(*sums), rho_, q_, lam)
     r = 2 / batch_size * (found.prediction - target)
     # Tangential parts in span(k, v): of g_k along e_2, of g_v along (-q, rho).
     g_k = total(r * (found.d * x2 + found.d2))
