@@ -101,6 +101,10 @@ def test_what_was_measured_on_real_data_here_is_shown_before_what_is_shipped(sto
     assert all(row["folds"] >= 10 for kind in shipped["kinds"] for row in kind["rows"])
     store.keep_table(REAL_DATA, {"words": "here", "kinds": []})
     assert real_data(store) == {"words": "here", "kinds": []}
+    row = {**shipped["kinds"][0]["rows"][0], "ahead": None}
+    kind = {**shipped["kinds"][0], "rows": [row]}
+    store.keep_table(REAL_DATA, {"words": "ours alone", "kinds": [kind]})
+    assert real_data(store) == shipped and not store.notes
     store.keep_table(REAL_DATA, {"words": "here", "kinds": [{"rows": 3}]})
     assert real_data(store) == shipped and "another form" in store.notes[0]
 

@@ -127,8 +127,29 @@ def _occurs(tex: str, text: str) -> bool:
 
 
 def lines_of(spec: Mapping[str, Any]) -> list[str]:
-    """What the axes, legends and panels of a Vega-Lite specification are called."""
-    return list(dict.fromkeys(_titles(spec)))
+    """What the axes, legends and panels of a Vega-Lite specification are called, and the entries of
+    its legends."""
+    return list(dict.fromkeys((*_titles(spec), *_entries(spec, spec))))
+
+
+def _entries(part: Any, spec: Mapping[str, Any], data: Any = None) -> Iterator[str]:
+    """The words that colours, dashes, shapes and panels stand for."""
+    if isinstance(part, list):
+        for inner in part:
+            yield from _entries(inner, spec, data)
+    if not isinstance(part, Mapping):
+        return
+    data = part.get("data", data)
+    for channel in ("color", "strokeDash", "shape", "facet", "row", "column"):
+        shown = part.get("encoding", part).get(channel)
+        if isinstance(shown, Mapping) and shown.get("type") == "nominal" and "field" in shown:
+            rows = (data or {}).get("values") or spec["datasets"].get((data or {}).get("name"), ())
+            for row in rows:
+                if isinstance(entry := row.get(shown["field"]), str):
+                    yield entry
+    for name, inner in part.items():
+        if name not in ("datasets", "config", "data", "encoding"):
+            yield from _entries(inner, spec, data)
 
 
 def _titles(part: Any) -> Iterator[str]:

@@ -301,8 +301,8 @@ def kept_while_training(evidence: xr.Dataset) -> Figure:
     statement=r"Words of a topic $z$ are predicted one after the other by the predictive law of"
     r" those before. The mean regret to $P(\cdot \mid z)$ over t words is at most"
     r" $\ln(1/p(z))/t$ with $p$ the prior.",
-    words="Whoever predicts by Bayes' rule pays once for not knowing the latent: the logarithm of"
-    " how unlikely it was.",
+    words="Over all words together Bayes' rule loses at most the logarithm of one over the"
+    " prior of the latent against a predictor that knows it, however many words there are.",
     hypotheses=(
         defining("latents >= 2", lambda s: s.latents >= 2),
         defining("length <= 200: counts are summed over", lambda s: s.length <= 200),

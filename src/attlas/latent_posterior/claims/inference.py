@@ -57,8 +57,8 @@ KERNELS: dict[str, tuple[Kernel, Callable[[Array], Array]]] = {
     r" attention $V^\top(G + \lambda I)^{-1}g_q$ with $\lambda = \sigma^2/\tau^2$, the conditioned"
     r" Gaussian process and ridge regression are one; and so are their predictive variances, of CME"
     r" attention $\sigma^2 + \tau^2[k(q, q) - g_q^\top(G + \lambda I)^{-1}g_q]$.",
-    words="Kernel attention with the right ridge is exact Bayesian inference of the latent, and"
-    " knows how sure it is.",
+    words="Kernel attention with the right ridge is exact Bayesian inference of the latent,"
+    " with the posterior mean and the variance.",
     quick=Setting(length=(5, 60), noise=0.6, scale=1.3, queries=20),
     paper=dict(length=(5, 60, 300, 1000), queries=50),
     cells=together("length"),

@@ -238,8 +238,8 @@ GRID = np.geomspace(0.02, 2, 40)
     r" on the sphere the best softmax head has $R(f^\circ) - R(f^*) = \min_\gamma"
     r" E|\mathrm{attn}_\gamma - \mathrm{CME}|^2$, the finite-length difference of the two"
     r" mechanisms at the mean powers $|m_l|^2 = N_l\mu_l$, to 10 % of its root for $L \ge 64$.",
-    words="What a class of attention cannot do, at each length, has a formula, and it falls as"
-    " contexts grow.",
+    words="The best softmax head misses the Bayes predictor by a formula of the length, which"
+    " falls as contexts grow.",
     hypotheses=(
         defining("draws >= 40, half of which choose the temperature", lambda s: s.draws >= 40),
         Hypothesis("length >= 64: above the effective dimension", lambda s: s.length >= 64),
@@ -380,7 +380,8 @@ def complexities_and_their_bound(evidence: xr.Dataset) -> Figure:
     statement=r"The Rademacher complexity of heads with $|u| \le 5$, $|v| \le 1$ on n sequences of"
     r" 16 random directions in five dimensions falls as $n^{-1/2}$: the exponent is within 0.06 of"
     r" $-\frac12$.",
-    words="Four times the sequences halve what heads can fit by chance.",
+    words="The Rademacher complexity of heads falls like one over the root of the number of"
+    " sequences: four times the sequences halve it.",
     hypotheses=(FEW_DRAWS,),
     quick=Setting(
         length=(16,),
@@ -471,7 +472,8 @@ def complexities_by_length(cell: Setting, draws: Draws) -> Values:
     r" L random directions in the plane does not grow with L, from 4 tokens on: its exponent is"
     r" below 0.05. The mean over all signs is exact, and the supremum is enclosed. It falls"
     r" slightly, towards $\sup_u|E_u x|$ times the complexity of a constant.",
-    words="Longer sequences let heads fit no more by chance.",
+    words="The Rademacher complexity of heads of given norms, how well they fit coin flips,"
+    " does not grow with the length of the sequences.",
     rule=Order(),
     control=Control(
         "a linear map of the concatenated sequence, whose exponent is a half",

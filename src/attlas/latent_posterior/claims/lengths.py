@@ -99,7 +99,8 @@ REPEATS = defining("repeats >= 20", lambda s: s.repeats >= 20)
     r" functions, nears the Bayes predictor faster than $n^{-1/2}$: with 16 times the contexts"
     r" $E|f_n - f^*|^2$ is less than a quarter, in geometric mean over training sets. The Bayes"
     r" predictor is in its class, and the expected rate is $\frac1n$.",
-    words="Where the class holds the Bayes predictor, training finds it at the fast rate.",
+    words="CME attention, whose class holds the Bayes predictor, nears it faster than one over"
+    " the root of the number of contexts.",
     quick=Setting(samples=4, length=8, queries=4, steps=30, rate=0.2, repeats=128, contexts=64),
     paper=dict(samples=16, length=16, steps=80, rate=0.15, contexts=128),
     budget="repeats",

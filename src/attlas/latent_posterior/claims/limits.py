@@ -128,7 +128,7 @@ def errors_of_heads(evidence: xr.Dataset) -> Figure:
     statement=r"At a fixed temperature softmax attention keeps the error"
     r" $\sqrt{\sum_l(1 - a_l)^2|m_l|^2}$, $a_l = I_{l+p/2-1}(1/\gamma)/I_{p/2-1}(1/\gamma)$, at any"
     r" length: to 2 % at the longest.",
-    words="Without a temperature that falls, more tokens do not help.",
+    words="At a fixed temperature softmax attention keeps an error that more tokens do not remove.",
     rule=Approximation(margin=0.02),
     control=larger_root(0.05),
     needs=("softmax-rate",),
@@ -176,7 +176,8 @@ def harmonics_kept(evidence: xr.Dataset) -> Panels:
     r" like $L^{-2/(s+4)}$ for softmax attention, $L^{-4/(s+8)}$ for a pair of heads and $L^{-1/4}$"
     r" for CME attention with $\lambda = L^{3/4}$: from $10^{16}$ tokens on the exponents are these"
     r" to 0.01, at temperatures up to $\frac12$ in up to 8 dimensions; beyond, the last is later.",
-    words="What the rates become when contexts are longer than any that will be read.",
+    words="The exponents with which three kinds of attention converge at lengths from ten to"
+    " the sixteenth on, by the finite-length formulas.",
     hypotheses=(
         Hypothesis(
             "temperature <= 0.5 and dim <= 8: beyond, the exponent 1/4 comes later",
@@ -326,8 +327,8 @@ The cumulative probabilities are linear in k as well.
     statement=r"Softmax weights are an estimate $\hat P(v \mid q) = \sum_i w_i\delta_{v_i}$ of the"
     r" conditional law; the expected excess of its CRPS, $\sum_j(\hat F_j - F_j)^2$, is the sum of"
     r" the finite-length errors of the cumulative probabilities, to 10 % of its root.",
-    words="Attention to tokens is also a forecast of the whole law of the next value, and its error"
-    " at finite length is known.",
+    words="Softmax weights are also a forecast of the whole law of the value; the error of that"
+    " forecast at finite length has a formula.",
     hypotheses=(DRAWS, Hypothesis("length >= 64", lambda s: s.length >= 64)),
     quick=Setting(length=(64, 256), fixed=2.0, draws=400, queries=32),
     paper=dict(length=(64, 256, 1024)),

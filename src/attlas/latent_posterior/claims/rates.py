@@ -210,7 +210,8 @@ def proved_error(cell: Setting, lengths: Float[np.ndarray, " n"]) -> Any:
     r" N_l\left(\frac{\mu_l}{\mu_l + \kappa}\right)^2$, where $\kappa = \frac{\lambda}{L} +"
     r" \frac{\kappa}{L}\sum_l\frac{N_l\mu_l}{\mu_l + \kappa}$, to 5 % of its root for $p = 2, 3,"
     r" 6$ where $L$ is at least 32 and 0.8 times the effective dimension.",
-    words="The kernel's spectrum says how much attention still errs.",
+    words="The mean square error of CME attention on a finite context, from the eigenvalues of"
+    " its kernel.",
     hypotheses=(LONG_ENOUGH,),
     rule=Approximation(margin=0.05),
     control=larger_root(0.1),
@@ -228,7 +229,8 @@ def cme_error(evidence: xr.Dataset) -> Values:
     statement=r"CME attention with $\lambda = \sigma^2$ tends to $m(q) = E[v \mid k = q]$: its root"
     r" mean square error falls with the exponent of the finite-length formula, to 0.02 where $L$ is"
     r" at least 32 and 0.8 times the effective dimension.",
-    words="Given enough tokens, attention that infers the latent knows the conditional mean.",
+    words="The error of CME attention with Bayes' ridge vanishes as the context grows, with the"
+    " exponent of its finite-length formula.",
     hypotheses=(LONG_ENOUGH,),
     rule=Rate(margin=0.02, along="length"),
     control=larger_exponent(0.02),
@@ -245,7 +247,8 @@ def cme_converges(evidence: xr.Dataset) -> Values:
     reference="ridges that grow with the length",
     statement=r"For $\sigma \le 1$ CME attention errs less with $\lambda = \sigma^2$, and with"
     r" $\lambda = \sqrt{L}$, than with $\lambda = L^{3/4}$, at each of these lengths.",
-    words="The ridge of the proof is a device: Bayes' own does not grow with the context.",
+    words="The ridge that the proof takes, the length to the power 3/4, errs more than Bayes'"
+    " own, the variance of the noise, which does not grow with the length.",
     hypotheses=(Hypothesis("noise <= 1", lambda s: s.noise <= 1),),
     rule=Order(),
     control=Control(
@@ -291,8 +294,8 @@ def errors_against_length(evidence: xr.Dataset) -> Figure:
     r" square, $C^2 = \sum_l|m_l|^2/\mu_l^2 + \sigma^2/4$, for a linear conditional mean. At these"
     r" lengths it errs by half of that; by the finite-length formula, which no simulation reaches"
     r" so far out, $C$ is attained to 1 % at $10^{16}$ tokens.",
-    words="The ridge with which the rate is proved keeps its promise, with half of the error that"
-    " it allows at lengths that can be simulated.",
+    words="With the ridge that the proof takes, CME attention stays within the error that is"
+    " proved: at half of it, at lengths that can be simulated.",
     rule=Bound(),
     control=Control(
         "a constant that is {size:.1%} smaller",
@@ -390,7 +393,8 @@ def two_ways_apart(cell: Setting, draws: Draws) -> Values:
     r" $\sum_l\{a_l(1 + \frac{\lambda}{L\mu_l}) - 1\}^2|f_l|^2$ and the spread of $f$ among the"
     r" tokens averaged, to 12 % of its root where $L$ is three times the effective dimension or"
     r" more.",
-    words="How far two ways to attend are apart is known too.",
+    words="The mean square difference of softmax and CME attention on a finite context, from"
+    " the eigenvalues of the kernel.",
     rule=Approximation(margin=0.12),
     control=larger_root(0.25),
     needs=("cme-error", "softmax-rate"),
@@ -408,7 +412,8 @@ def softmax_cme_difference(evidence: xr.Dataset) -> Values:
     r" $\lambda = \sigma^2$ vanishes with the exponent of its finite-length formula, to 0.06 where"
     r" $L$ is three times the effective dimension or more; at great length that is $-2/(s + 4)$. On"
     r" the circle the formula has $-0.34$ at these lengths, and $-\frac13$ is not excluded there.",
-    words="The longer the context, the less it matters which of the two attends.",
+    words="The longer the context, the smaller the difference of softmax attention at its best"
+    " temperature and CME attention, with a known exponent.",
     rule=Rate(margin=0.06, along="length"),
     control=larger_exponent(0.06),
     needs=("softmax-cme-difference",),

@@ -53,7 +53,9 @@ from attlas.latent_posterior.models import (
     statement=r"Tokens that are independent given a latent, draws from Polya's urn and draws"
     r" without replacement are exchangeable: $P(x_1, \dots, x_L) = P(x_{\sigma(1)}, \dots,"
     r" x_{\sigma(L)})$ for every sequence and permutation.",
-    words="Where tokens carry their own position, the order in which they are listed says nothing.",
+    words="The probability of a sequence does not depend on the order of its tokens where they"
+    " are independent given a latent, drawn from Polya's urn, or drawn without"
+    " replacement.",
     hypotheses=(
         TOKENS,
         defining("length <= 10: the urn holds twenty balls", lambda s: s.length <= 10),
@@ -103,8 +105,8 @@ def asymmetries(evidence: xr.Dataset) -> Figure:
     statement=r"Draws from Polya's urn are coin tosses given a latent bias of law Beta(a, b),"
     r" whatever their number:"
     r" $\prod_i P(x_i \mid x_1, \dots, x_{i-1}) = \int\prod_i P(x_i \mid z)\,dP(z)$.",
-    words="A sequence in which every draw depends on all before is a mixture of sequences in which"
-    " none does.",
+    words="Draws from Polya's urn, each of which depends on all before, are independent draws"
+    " given a latent bias.",
     hypotheses=(defining("a > 0", lambda s: s.a > 0), defining("b > 0", lambda s: s.b > 0)),
     quick=Setting(length=(1, 5, 40), a=2.0, b=3.5, draws=100),
     paper=dict(length=(1, 5, 40, 200, 1000), draws=400),
@@ -232,8 +234,8 @@ TOPIC_MODELS = Setting(length=(2, 3, 4), latents=3, vocabulary=6, models=6)
     origin="our reading",
     statement=r"$I(y; X \mid \pi_X) = 0$ for every label $y$ that is independent of $X$ given $z$,"
     r" where $\pi_X$ is the posterior of $z$; so too for the counts of the words.",
-    words="What a sequence says about anything that its latent decides, the posterior of the latent"
-    " says.",
+    words="The posterior of the latent says as much as the whole sequence about anything that"
+    " depends on the sequence through its latent.",
     hypotheses=(TOKENS,),
     quick=TOPIC_MODELS,
     paper=dict(length=(2, 3, 4, 5), models=20),
@@ -290,7 +292,8 @@ def information(evidence: xr.Dataset) -> Figure:
     statement=r"$\pi_X = \pi_{X'}$ if and only if $P(X \mid z)/P(X' \mid z)$ is the same for all"
     r" $z$: two sequences that a sufficient statistic must tell apart are just those with different"
     r" posteriors.",
-    words="No statistic that says as much can say less than the posterior.",
+    words="Two sequences have the same posterior exactly if a sufficient statistic need not"
+    " tell them apart: the posterior is minimal.",
     hypotheses=(TOKENS, defining("vocabulary >= 3", lambda s: s.vocabulary >= 3)),
     quick=TOPIC_MODELS,
     paper=dict(length=(2, 4, 6), models=20),
@@ -354,7 +357,8 @@ CLUSTERS = GaussianMixture([0.5, 0.3, 0.2], [[0.0, 0.0], [1.0, 0.5], [-0.5, 1.0]
     origin="our reading",
     statement=r"$P(x' \mid X) = \int P(x' \mid z)\,d\pi_X(z)$ is the conditional law"
     r" $P(X, x')/P(X)$, for a location, a regression, topics and a mixture.",
-    words="The best guess of what comes next is the average over what the latent may be.",
+    words="The best prediction of the next token is the prediction given the latent, averaged"
+    " over the posterior of the latent.",
     hypotheses=(TOKENS,),
     quick=Setting(length=(2, 8), samples=50),
     paper=dict(length=(2, 8, 32, 128), samples=400),

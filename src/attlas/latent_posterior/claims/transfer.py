@@ -35,7 +35,8 @@ from attlas.rademacher import mean_of
     statement=r"The minimiser of the masked risk, $E[v \mid X_{-i}]$ for one hidden token or"
     r" several, is $T\pi_{X_{-i}}$ with $T_{wz} = P(w \mid z)$: a linear image of the posterior"
     r" given the tokens that are left.",
-    words="Who predicts a hidden word best has the latent's posterior, seen through a matrix.",
+    words="The best prediction of a hidden word is a fixed matrix times the posterior of the"
+    " latent.",
     hypotheses=(defining("length - hidden = left", lambda s: s.length - s.hidden == s.left),),
     quick=Setting(length=(4, 5), hidden=(1, 2), left=3, latents=3, vocabulary=4),
     paper=dict(length=(5, 6, 7), hidden=(1, 2, 3), left=4),
@@ -155,8 +156,8 @@ def price_of_a_dim_direction(evidence: xr.Dataset) -> Figure:
     r" \frac{\sigma^2}{\sigma^2 + L - h}$, and a task that reads the weakest direction"
     r" $\frac{d}{n-d-1}(P + \frac{\kappa s^2}{h})$: more hidden tokens average the"
     r" noise, not the latent that they share, and leave less to read it from.",
-    words="Hiding more tokens gives more targets and less context, and what is best can be"
-    " computed.",
+    words="Hiding more tokens gives more targets and less context; the excess of pretraining"
+    " and of a task is computed for every share.",
     hypotheses=(SPREAD_FINITE, defining("hidden < length", lambda s: s.hidden < s.length)),
     quick=Setting(hidden=(1, 4, 8, 12), length=16, kappa=16.0, samples=60, repeats=1000),
     paper=dict(hidden=(1, 2, 4, 8, 16, 24, 28, 30), length=32, samples=200, repeats=8000),
@@ -206,8 +207,8 @@ def tokens_to_hide(evidence: xr.Dataset) -> Figure:
     statement=r"If the task reads a direction that A does not show, $\kappa = \infty$: the"
     r" pretraining excess falls as $\frac{d}{n-d-1}\mathrm{tr}\,\Sigma$, and the downstream excess"
     r" stays at $E|B(I - A^+A)\mu|^2$, both within 10 %, however large n is.",
-    words="Pretraining that is blind to what a task reads gets better and better, and the task does"
-    " not.",
+    words="Where pretraining does not show a direction that the task reads, its own error falls"
+    " with more sequences, and the task's does not.",
     quick=Setting(samples=(40, 400), length=20, faint=0.1, repeats=1000),
     paper=dict(samples=(100, 1000, 3000)),
     cells=together("samples"),
@@ -341,8 +342,8 @@ def probe_against_scratch(evidence: xr.Dataset) -> Figure:
     r" mean excess risk $v_G - v + \frac{p\,v_G}{n-p-1}$, $v_G$ the variance that is"
     r" left of a label given the features and v given all tokens; least squares from"
     r" scratch is the case of p = d features with $v_G = v$.",
-    words="What a probe saves by having few features and loses by having the wrong ones, to the"
-    " last digit.",
+    words="The mean excess risk of a linear probe in closed form: what it saves by having few"
+    " features and what it loses by features that miss something.",
     hypotheses=(
         defining(
             "labels > dim + 3, so that the variance is finite", lambda s: s.labels > s.dim + 3
@@ -388,8 +389,9 @@ def costs_of_a_probe(evidence: xr.Dataset) -> Figure:
     r" objective, does not show the condition number: its downstream excess over its pretraining"
     r" excess stays below $\sqrt\kappa$ for $\kappa$ up to 1024, where that of a linear"
     r" representation comes near $\kappa$.",
-    words="A representation that cannot leave the simplex shows at most the root of how"
-    " ill-conditioned its pretraining was.",
+    words="A representation that is a law over the latents magnifies its pretraining error by"
+    " less than the root of the condition number; a linear one comes near the condition"
+    " number itself.",
     quick=Setting(
         kappa=(1.0, 32.0, 1024.0), length=7, samples=4000, noise=1.0, steps=200, repeats=48
     ),

@@ -111,7 +111,8 @@ two_heads_suffice.figure(risks)
     statement=r"One softmax head whose key has no overlap with $v_1^*, v_2^*$ and whose value has"
     r" none with $k_1^*, k_2^*$ leaves a risk of at least 1, half the variance of the target,"
     r" whatever its weights are: so do the best heads along $k_1^* + k_2^*$ and $v_1^* + v_2^*$.",
-    words="Weights that sum to one can hand out one token's worth of information, in any shares.",
+    words="One softmax head whose key does not read values leaves at least half of the variance"
+    " of a sum of two tokens: its weights sum to one.",
     measured_by=best_heads,
     rule=Order(),
     control=Control(

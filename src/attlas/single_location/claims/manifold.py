@@ -94,7 +94,8 @@ def paths(evidence: xr.Dataset) -> Figure:
     origin="our reading",
     statement=r"The manifold $\{\theta = \eta = \rho = 0\}$ is invariant under projected gradient"
     r" descent.",
-    words="If at the start neither vector looks where the other should, this stays so for ever.",
+    words="If the key starts without a part along v*, the value without one along k*, and the"
+    " two orthogonal, descent keeps it so.",
     hypotheses=(
         *STABLE,
         one_of("direction", ("gradient", "sign")),
@@ -171,8 +172,8 @@ FIXED_POINTS = {
     r" with rates $2\kappa R_\kappa$ and $2\nu R_\nu$, where"
     r" $c = \frac{4\gamma^2\lambda m}{\sqrt\pi D}$, $h = \frac{8\gamma^2\lambda^2m^2}{\pi D^2 E}$;"
     r" a scan of the square and its edges finds no others.",
-    words="Five fixed points on the manifold and no more: two good corners, two bad ones, and a"
-    " saddle at which descent begins.",
+    words="Five fixed points on the manifold and no more: two corners that attract, two that"
+    " repel, and a saddle at the origin, near which random heads start.",
     hypotheses=(
         Hypothesis(
             "lam sqrt(dim / 2) <= 5 sqrt(1 + 2 lam^2 gamma^2) sqrt(1 + 4 lam^2 gamma^2): beyond it"
@@ -501,8 +502,8 @@ def widths_at(task: SingleLocation, lam: float) -> tuple[float, float, float]:
     r" $\frac{4\gamma^2\lambda m}{D}\,\mathrm{erf}'(A)\,\mathrm{erfc}(A/E)$ with"
     r" $A = \lambda m / D$, which falls like $e^{-(1 + E^{-2})A^2}$: the gradient vanishes as the"
     r" gate saturates.",
-    words="The sharper the gate, the slower the last stretch: at a sharpness of 0.5 it would"
-    " take longer than the universe is old.",
+    words="The rate at which the key aligns in the end falls like a Gaussian tail as the gate"
+    " is made sharper.",
     quick=paper_task(lam=(0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)),
     cells=together("lam"),
     rule=Approximation(margin=1e-9),

@@ -136,7 +136,8 @@ def least_seen(evidence: xr.Dataset) -> xr.DataArray:
     r" $\sum_l g(\lambda\langle X_l, k\rangle - c)\langle X_l, v\rangle$ depends on the five"
     r" overlaps alone; for a sigmoid, ReLU, a threshold and others the quadrature agrees with"
     r" simulation.",
-    words="Nothing in the theorem is special to erf, except that its integrals have a name.",
+    words="The risk of a head with any gate that looks at one token at a time is a function of"
+    " the same five overlaps.",
     hypotheses=(SAMPLES, one_of("activation", ACTIVATIONS)),
     quick=Setting(
         dim=40,

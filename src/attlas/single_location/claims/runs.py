@@ -343,7 +343,7 @@ def small_lambda_coin(cell: Setting, draws: Draws) -> Values:
     statement=r"Adding $5\,\langle v, E[\frac1L\sum_l X_l]\rangle^2 = 5 (m\theta/L)^2$ to the risk"
     r" removes the swapped branch: at $\lambda = 0.1$ more than 95 % of random starts end at the"
     r" oracle.",
-    words="A value that must not look at the average token cannot take the key's place.",
+    words="A penalty on what the value reads from the average token removes the swapped solution.",
     hypotheses=RUN,
     quick=Setting(**PAPER_RUN, penalty=5.0),
     paper=dict(repeats=2000),
@@ -454,8 +454,8 @@ def stalled_runs(evidence: xr.Dataset) -> Panels:
     r" ($|\eta| > |\nu|$ at the end) less often than the published"
     r" $\lambda_t = 1/(1 + 10^{-4}t)$, $\alpha = 4\cdot10^{-3}$, on which it is settled"
     r" within 10,000 steps.",
-    words="Start sharp to win the race against the swapped solution, end soft to let the key"
-    " align.",
+    words="A sharpness that falls from 3 to the oracle's best, with a shorter step, takes the"
+    " swapped branch less often than the published schedule.",
     hypotheses=(
         Hypothesis(
             "step_size is below the flip threshold",

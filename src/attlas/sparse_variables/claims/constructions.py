@@ -252,8 +252,8 @@ def symmetric_exact(cell: Setting, draws: Draws) -> Values:
     origin="our reading",
     statement=r"Every function of s of T bits is $\pm1$ exactly on all inputs for one head with"
     r" fewer than $2^{s+1}$ ReLU value units, with orthonormal and with random embeddings.",
-    words="Any function of a few bits is within reach of one head, at a price that grows"
-    " exponentially with their number.",
+    words="One head computes any function of a few bits, with a number of units that grows"
+    " exponentially with the number of bits.",
     hypotheses=(SPARSE, *STEPS),
     quick=SIZES,
     paper=dict(PAPER_SIZES, sparsity=(2, 3, 5, 7, 3)),

@@ -56,8 +56,8 @@ def worst_pairs(cell: Setting, draws: Draws) -> Values:
     measured_by=worst_pairs,
     reference="Corollary A.7",
     statement=r"$\|\mathrm{softmax}(u) - \mathrm{softmax}(v)\|_1 \le 2\,\|u - v\|_\infty$.",
-    words="If no score moves by more than a little, the attention as a whole moves by no more than"
-    " twice that.",
+    words="If no score changes by more than some amount, the attention weights change by at"
+    " most twice that amount in sum.",
     rule=Bound(),
     control=Control(
         "a constant smaller by {size:.2f} than 2",
@@ -77,7 +77,7 @@ def softmax_lipschitz(evidence: xr.Dataset) -> Values:
     statement=r"$\|\mathrm{softmax}(u) - \mathrm{softmax}(v)\|_1 \le"
     r" 2\tanh\big(\frac12\|u - v\|_\infty\big) \le \|u - v\|_\infty$, with equality on the left for"
     r" two balanced blocks that move apart.",
-    words="The least constant is one, half of the paper's, and it is attained.",
+    words="The least such constant of softmax is 1, half of the paper's, and it is attained.",
     rule=Bound(),
     control=SMALLER,
     needs=("softmax-lipschitz",),

@@ -97,7 +97,8 @@ def losses_and_accuracies(evidence: xr.Dataset) -> Panels:
     r" more than half of the runs more than half of the steps until the function is learnt (the"
     r" loss falls below 0.1, or every sequence is right) are over when the loss first falls below"
     r" 0.6.",
-    words="For most of the time nothing seems to be learnt, and then everything is.",
+    words="The loss stays at chance for more than half of the time that a parity takes to be"
+    " learnt, and then falls fast.",
     rule=Convergence(share=0.5),
     control=Control(
         "a majority of as many bits, each of which is correlated with the label",
