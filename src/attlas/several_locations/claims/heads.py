@@ -182,7 +182,7 @@ def key_reads_values(evidence: xr.Dataset) -> Figure:
     r" target in one dimension.",
     words="One key serves any number of values: what is hard is to find the token, and that is the"
     " same for all of them. With one value fewer a dimension of the target is lost.",
-    quick=Setting(length=6, signals=(2.0, 3.0), targets=2, starts=6, points=4096, trips=150),
+    quick=Setting(length=6, signals=(2.0, 3.0), targets=2, starts=6, points=8192, trips=150),
     paper=dict(signals=(2.0, 3.0, 4.0), targets=3, starts=6, points=32_768, trips=300),
     cells=whole,
     budget="points",
