@@ -1,6 +1,17 @@
 import pytest
 
-from attlas.atlas.filters import format_numbers, prose, show_value, size_of, standing
+from attlas.atlas.filters import (
+    format_numbers,
+    letter,
+    prose,
+    shortened,
+    show_value,
+    size_of,
+    standing,
+)
+from attlas.atlas.formulas import mathml
+from attlas.atlas.notes import notes_of
+from attlas.claims import catalogue
 
 
 def test_values_are_shown_as_a_reader_writes_them():
@@ -30,3 +41,11 @@ def test_measured_numbers_have_three_digits():
 def test_the_size_of_a_figure_is_read_from_it():
     assert size_of('<svg class="a" width="12.5" height="7">') == ("12.5", "7")
     assert size_of("") == ("460", "300")
+
+
+def test_parameters_are_shown_by_their_letters_and_long_numbers_short():
+    claim = catalogue()["single-location/zeta"]
+    notes = notes_of([claim])["single-location"]
+    assert letter("spread", claim, notes) == mathml("$s$")
+    assert letter("points", claim, notes) == "points"
+    assert shortened("0.7071067811865476") == "0.707107" and shortened("0.8928") == "0.8928"

@@ -32,6 +32,17 @@ def told(text: str, claim: Claim, notes: Notes) -> Markup:
     return mathml(words.replace(">=", "≥").replace("<=", "≤"))
 
 
+def letter(name: str, claim: Claim, notes: Notes) -> Markup:
+    """A parameter by its letter, or by its name where it has none."""
+    letters = {s.parameter: s.tex for s in shown_symbols(claim, notes) if s.parameter}
+    return mathml(f"${letters[name]}$" if name in letters else name)
+
+
+def shortened(number: str) -> str:
+    """A number as it was written, to six digits if it has more."""
+    return legible(f"{float(number):.6g}" if len(number) > 8 else number)
+
+
 def significant(value: float) -> str:
     return f"{value:.4g}" if np.isfinite(value) else ""
 

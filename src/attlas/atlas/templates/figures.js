@@ -120,8 +120,15 @@ function legends(source, view) {
       }
     }
   });
-  // What one panel has said of a single series another need not say again.
-  return found.filter((entry, i) => entry.values.length > 1 || !found.slice(0, i).some((other) => String(other.values) === String(entry.values)));
+  // What several panels would say alike is said once, and switches all of them.
+  const look = (entry) => JSON.stringify([entry.title, entry.values, Object.entries(entry.looks).map(([channel, scale]) => [channel, entry.values.map((value) => String(scale(value)))])]);
+  const said = [];
+  for (const entry of found) {
+    const before = said.find((other) => look(other) === look(entry));
+    if (before) { before.also.push(entry); before.where = ""; before.lines = before.lines || entry.lines; } else said.push({ ...entry, also: [] });
+  }
+  // Nor is a single series named again.
+  return said.filter((entry, i) => entry.values.length > 1 || !said.slice(0, i).some((other) => other.values.includes(entry.values[0])));
 }
 
 function swatch(entry, value, plain) {
@@ -165,7 +172,7 @@ for (const figure of document.querySelectorAll("figure.chart[data-spec]")) {
     const inks = () => getComputedStyle(figure).color;
     const looks = [];
     for (const entry of found) {
-      const names = Object.keys(entry.looks).map((channel) => entry.name.replace(entry.channel, channel));
+      const names = [entry, ...entry.also].flatMap((one) => Object.keys(entry.looks).map((channel) => one.name.replace(one.channel, channel)));
       for (const name of names) state.scales.set(name, { domain: entry.values, range: entry.looks[name.replace(/.*_/, "")].range() });
       const group = document.createElement("div");
       group.className = "key";

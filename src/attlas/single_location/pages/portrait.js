@@ -179,7 +179,7 @@
       let done = false;
       while (!done && performance.now() < until) done = work.next().done;
       field();
-      if (done || crowd.length % 10 === 0) count();
+      count();
       if (done) $("crowd-ends").dataset.done = "yes"; else requestAnimationFrame(go);
     };
     if (value("many")) go(); else count();
