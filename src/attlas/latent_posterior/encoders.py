@@ -242,6 +242,18 @@ def random_encoder(
     return Encoder(embed, offset[0], blank[0], depth, jnp.zeros((width, outputs)))
 
 
+@functools.partial(jax.jit, static_argnames=("dim", "outputs", "shape"))
+def _random_encoders(
+    keys: Array, dim: int, outputs: int, shape: tuple[tuple[str, Any], ...]
+) -> Any:
+    return jax.vmap(lambda key: random_encoder(key, dim, outputs, **dict(shape)))(keys)
+
+
+def random_encoders(keys: Array, dim: int, outputs: int, **shape: Any) -> Encoder:
+    """As many encoders as there are keys, in one program; the rest is as of `random_encoder`."""
+    return _random_encoders(keys, dim, outputs, tuple(sorted(shape.items())))
+
+
 # --- training -------------------------------------------------------------------------------------
 
 
@@ -309,7 +321,7 @@ def train_encoders(
         _check_targets(data.target, drawn.target, outputs)
     learnt = (encoders, jax.vmap(_optimiser(1.0, 0.0, steps).init)(encoders))
     path = iterate(
-        _step_of(longest, batch),
+        _step_of(longest, batch, any(x.any() for x in rates[2:])),
         _weights,
         learnt,
         (steps, single, keys, data, rates),
@@ -361,13 +373,15 @@ def _optimiser(rate: Any, decay: Any, steps: Any) -> optax.GradientTransformatio
 
 
 @functools.cache
-def _step_of(longest: int, batch: int) -> Any:
+def _step_of(longest: int, batch: int, spoilt: bool) -> Any:
     def loss(encoder: Any, seen: Data, noise: Any, dropout: Any, key: Array) -> Array:
         states = jax.vmap(lambda one: encoder.states(one)[-1])(seen)
-        noises, places = jax.random.split(key)
-        kept = jax.random.uniform(places, states.shape) >= dropout
-        shown = jnp.where(kept, states / (1 - dropout), 0)
-        outputs = (shown + noise * jax.random.normal(noises, states.shape)) @ encoder.read
+        if spoilt:  # in some run; as many random numbers are dear
+            noises, places = jax.random.split(key)
+            kept = jax.random.uniform(places, states.shape) >= dropout
+            states = jnp.where(kept, states / (1 - dropout), 0)
+            states += noise * jax.random.normal(noises, states.shape)
+        outputs = states @ encoder.read
         if not jnp.issubdtype(seen.target.dtype, jnp.integer):
             return ((outputs - seen.target) ** 2).sum(-1).mean()
         chosen = jax.nn.log_softmax(outputs)
@@ -377,14 +391,14 @@ def _step_of(longest: int, batch: int) -> Any:
         steps, *of_runs = args
 
         def one(learnt: Any, task: Any, key: Any, data: Any, rates: Any) -> Any:
-            (encoder, moments), (rate, decay, *spoilt) = learnt, rates
+            (encoder, moments), (rate, decay, noise, dropout) = learnt, rates
             draw, noises = jax.random.split(jax.random.fold_in(key, t))
             if data is None:
                 seen = task.draw(draw, batch, longest)
             else:
                 rows = jax.random.randint(draw, (batch,), 0, data.counts.shape[0])
                 seen = jax.tree.map(lambda x: x[rows], data)
-            slope = jax.grad(loss)(encoder, seen, *spoilt, noises)
+            slope = jax.grad(loss)(encoder, seen, noise, dropout, noises)
             moves, moments = _optimiser(rate, decay, steps).update(slope, moments, encoder)
             return optax.apply_updates(encoder, moves), moments
 

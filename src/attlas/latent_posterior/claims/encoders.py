@@ -1,6 +1,5 @@
 """Claims about encoders that were trained: what the state at a masked token holds of a sequence."""
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +21,7 @@ from attlas.latent_posterior.encoders import (
     Trained,
     excess_risk,
     explained,
-    random_encoder,
+    random_encoders,
     represent,
     train_encoders,
 )
@@ -44,7 +43,7 @@ VARIANTS = ("the likeliest latent", "shuffled targets", "a latent that changes",
 """What is not the Bayes predictor: who names a latent, and networks that saw other sequences."""
 LOOKS = 5
 """How often encoders are looked at while they are trained."""
-DIM, SPREAD = 2, 2.0
+DIM, SPREAD = 3, 2.0
 """Of the tokens of locations and mixtures, whose latents are normal of variance 1."""
 
 
@@ -134,8 +133,8 @@ def kept_beside(
         decay=0.1,
         noise=0.1,
         dropout=0.1,
-        steps=(1200, 400, 400),
-        batch=48,
+        steps=(1200, 400, 600),
+        batch=(48, 32, 32),
         rate=0.012,
         runs=16,
         sequences=500,
@@ -150,7 +149,7 @@ def kept_beside(
         rate=0.004,
         sequences=1000,
     ),
-    cells=together("data", "steps"),
+    cells=together("data", "steps", "batch"),
     budget="runs",
     precision="float32",
     long=True,
@@ -165,13 +164,12 @@ def trained_encoders(cell: Setting, draws: Draws) -> Values:
         """As many networks of each run as there are recipes: decay, noise, dropout and the way in
         which the data are spoilt."""
         shape: dict[str, Any] = {"layers": cell.layers, "attention": cell.attention}
-        made: Any = functools.partial(random_encoder, dim=dim, width=width, **shape)
         keys = [jax.random.split(draws(name), cell.runs) for name in ("weights", "training")]
         weights, training = (jnp.concatenate([key] * len(recipes)) for key in keys)
         *rates, way = (np.repeat(x, cell.runs) for x in np.transpose(recipes))
         repeated = jax.tree.map(lambda x: np.concatenate([x] * len(recipes)), task)
         return train_encoders(
-            jax.vmap(lambda key: made(key, outputs=task.outputs))(weights),
+            random_encoders(weights, dim, task.outputs, width=width, **shape),
             Spoilt(repeated, way.astype(np.int32)),
             training,
             Recipe(cell.steps, cell.batch, cell.rate, *rates),
@@ -183,38 +181,35 @@ def trained_encoders(cell: Setting, draws: Draws) -> Values:
 
     plain, shuffled, changing = ((0.0, 0.0, 0.0, way) for way in range(3))
     push = (cell.decay, cell.noise, cell.dropout, 0)
-    wide = trained(cell.width, [plain, push] if words else [plain, shuffled, changing])
+    other = {"topics": push, "locations": changing, "mixtures": shuffled}[cell.data]
+    wide = trained(cell.width, [plain, other])
     looks = [
         some(jax.tree.map(lambda leaf, i=i: leaf[i], wide.path), 0) for i in range(len(wide.steps))
     ]
     rows = [asked_at(cell, draws, task, looks, ratio) for ratio in RATIOS]
     joined = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    others: list[Any] = [] if words else [some(wide.encoders, number) for number in (1, 2)]
-    pushed: list[Any] = []
-    finite = wide.finite.reshape(-1, cell.runs)
+    ends, finite = [some(wide.encoders, 1)], wide.finite.reshape(-1, cell.runs)
     if words:
         narrow = trained(cell.narrow, [plain])
-        before = jax.tree.map(lambda leaf: leaf[0], narrow.path)
-        pushed = [some(wide.encoders, 1), narrow.encoders, before]
+        ends += [narrow.encoders, jax.tree.map(lambda leaf: leaf[0], narrow.path)]
         finite = np.concatenate([finite, narrow.finite[None]])
-    ends = asked_at(cell, draws, task, [*others, *pushed], 1.0)
-    none = np.full((1, cell.runs), np.nan)
+    asked, none = asked_at(cell, draws, task, ends, 1.0), np.full(cell.runs, np.nan)
 
-    def of_others(name: str, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-        """Of all variants, NaN where there is none."""
-        found = np.repeat(none, 2, 0) if words else ends[name][:2]
-        return np.concatenate([first[None], found, last[None]])
+    def of_variants(name: str, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+        """NaN where a kind of data has no such variant."""
+        spoilt = [asked[name][0] if other is way else none for way in (shuffled, changing)]
+        return np.stack([first, *spoilt, last])
 
     def of_pushes(name: str) -> np.ndarray:
-        return ends[name][len(others) :] if words else np.repeat(none, len(PUSHES), 0)
+        return asked[name] if words else np.stack([none] * len(PUSHES))
 
     here = {name: joined[name][RATIOS.index(1.0)] for name in joined}
     return {
         **on("ratio run", **{name: joined[name] for name in ("information", "likeliest")}),
         **on("ratio step run", **{name: joined[name] for name in ("excess", "posterior", "kept")}),
         **on("push run", pushed=of_pushes("kept"), pushed_excess=of_pushes("excess")),
-        **on("variant run", lost=of_others("excess", here["likeliest"], here["excess"][0])),
-        **on("variant run", read=of_others("posterior", none[0], here["posterior"][0])),
+        **on("variant run", lost=of_variants("excess", here["likeliest"], here["excess"][0])),
+        **on("variant run", read=of_variants("posterior", none, here["posterior"][0])),
         **on("run", finite=finite.min(0).astype(float)),
         "ratio": list(RATIOS),
         "step": list(100.0 * wide.steps / cell.steps),
@@ -379,7 +374,7 @@ def posterior_while_training(evidence: xr.Dataset) -> Figure:
     " all. Decay, noise and dropout do not make it forget; a state with hardly more room than the"
     " posterior cannot hold as much. A task that reads those counts profits from what is left.",
     measured_by=trained_encoders,
-    quick=dict(data="topics", steps=1200),
+    quick=dict(data="topics", steps=1200, batch=48),
     paper=dict(steps=3000),
     rule=Order(),
     control=Control(

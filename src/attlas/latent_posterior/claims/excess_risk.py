@@ -1,6 +1,5 @@
 """Claims about the excess risk of trained networks: its three parts, each by its own route."""
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +14,7 @@ from attlas.latent_posterior.claims import latent_posterior
 from attlas.latent_posterior.claims.runs import RUNS, sides, slope_over_runs
 from attlas.latent_posterior.claims.shared import defining, log_figure, random_topics
 from attlas.latent_posterior.claims.variants import hardest
-from attlas.latent_posterior.encoders import Encoder, random_encoder
+from attlas.latent_posterior.encoders import Encoder, random_encoders
 from attlas.latent_posterior.exact_training import (
     excess_by_place,
     predictions,
@@ -95,9 +94,12 @@ def split_excess(
     """Train networks on the population and on samples, and split what they exceed Bayes by."""
     counts, runs = laws[0].counts, len(laws)
     population = stacked([Risk(*(np.asarray(x)[None] for x in one.risk)) for one in laws])
-    size: dict[str, Any] = {"width": cell.width, "heads": 1, "mlp": mlp}
-    made: Any = functools.partial(random_encoder, dim=cell.vocabulary, outputs=1, **size)
-    start = jax.vmap(made)(jax.random.split(draws("weights"), STARTS * runs))
+
+    def made(purpose: str, number: int) -> Encoder:
+        keys = jax.random.split(draws(purpose), number)
+        return random_encoders(keys, cell.vocabulary, 1, width=cell.width, heads=1, mlp=mlp)
+
+    start = made("weights", STARTS * runs)
     every = max(1, cell.steps // LOOKS)
     recipe: dict[str, Any] = {"steps": cell.steps, "rate": cell.rate, "record_every": every}
 
@@ -111,7 +113,7 @@ def split_excess(
     of_best = of_starts(found, STARTS, chosen)
     # On every sample one network from a start of its own, and one from the best of the class: the
     # two share neither weights nor steps.
-    own = jax.vmap(made)(jax.random.split(draws("trained"), runs))
+    own = made("trained", runs)
     both = [own, of_best] * len(samples)
     lanes = [sample for sample in samples for _ in range(2)]
     path = train_on_risk(joined(*both), stacked(lanes), counts, **recipe)

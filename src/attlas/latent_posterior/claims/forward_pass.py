@@ -23,7 +23,7 @@ from attlas.latent_posterior.encoders import (
     Trained,
     excess_risk,
     explained,
-    random_encoder,
+    random_encoders,
     represent,
     train_encoders,
 )
@@ -427,7 +427,7 @@ def trained_layers(cell: Setting, draws: Draws) -> Values:
     def networks(layers: int, attention: str) -> tuple[Any, Trained]:
         """Before and after training."""
         shape: dict[str, Any] = {"width": cell.width, "layers": layers, "attention": attention}
-        start = jax.vmap(lambda key: random_encoder(key, 3, 1, **shape))(weights)
+        start = random_encoders(weights, 3, 1, **shape)
         recipe = Recipe(cell.steps, cell.batch, cell.rate)
         return start, train_encoders(start, task, training, recipe)
 
