@@ -145,8 +145,8 @@ def kept_beside(
         layers=2,
         width=32,
         narrow=6,
-        steps=(3000, 1000, 1000),
-        rate=0.004,
+        steps=(2000, 800, 800),
+        rate=0.005,
         sequences=1000,
     ),
     cells=together("data", "steps", "batch"),
@@ -375,7 +375,7 @@ def posterior_while_training(evidence: xr.Dataset) -> Figure:
     " posterior cannot hold as much. A task that reads those counts profits from what is left.",
     measured_by=trained_encoders,
     quick=dict(data="topics", steps=1200, batch=48),
-    paper=dict(steps=3000),
+    paper=dict(steps=2000),
     rule=Order(),
     control=Control(
         "states that are {size:.0%} of the way to one that keeps nothing where they should keep,"
@@ -394,7 +394,8 @@ def trained_not_minimal(evidence: xr.Dataset) -> Values:
     kept = evidence["kept"].sel(ratio=1.0, drop=True)
     trained, untrained = kept.isel(step=-1, drop=True), kept.isel(step=0, drop=True)
     decay, narrow, empty = (evidence["pushed"].sel(push=name, drop=True) for name in PUSHES)
-    open_before, open_after = (np.log(1 - x) for x in (untrained, trained))
+    open_before: Any = np.log(1 - untrained)
+    open_after: Any = np.log(1 - trained)
     found = sides(
         ("a quarter: trained", xr.full_like(trained, 0.25), trained),
         ("log of what is left open, untrained: trained", open_before, open_after),

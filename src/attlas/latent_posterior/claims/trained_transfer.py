@@ -55,7 +55,7 @@ def masked_answers(kappa: float) -> Float[np.ndarray, "m m"]:
         runs=24,
         sequences=1000,
     ),
-    paper=dict(samples=8000, steps=5000, sequences=4000),
+    paper=dict(samples=8000, steps=3000, sequences=4000),
     cells=whole,
     budget="runs",
     precision="float32",
