@@ -441,6 +441,6 @@ def test_numbers_that_need_not_be_given():
     assert numbers_by_default(encoders) == [
         "PairHead heads=1",
         "random_encoder width=16 layers=1 heads=2",
-        "Recipe steps=1000 batch=32 rate=0.01 decay=0 noise=0",
+        "Recipe steps=1000 batch=32 rate=0.01 decay=0 noise=0 dropout=0",
         "explained ridge=1e-06",
     ]
