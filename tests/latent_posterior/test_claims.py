@@ -103,7 +103,7 @@ def test_the_best_local_average_has_the_distance_that_samples_have():
         rng = np.random.default_rng(key)
         tokens, query = np.asarray(seen.tokens, float)[1:, :, :6], np.asarray(seen.query, float)[1:]
         places = np.concatenate([tokens[..., :2], query[:, :, None, :2]], 2)
-        phi = harmonics(np.arctan2(places[..., 1], places[..., 0]), task.powers[1], np)
+        phi = harmonics(np.arctan2(places[..., 1], places[..., 0]), task.powers[1])
         function = (phi * rng.normal(size=(1, CONTEXTS, 1, phi.shape[-1]))).sum(-1)
         tokens[..., 2] = function[..., :-1] + 0.3 * rng.normal(size=tokens.shape[:-1])
         drawn = Data(np.ones((1, CONTEXTS, 6)), None, tokens, query)
