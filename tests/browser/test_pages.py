@@ -265,6 +265,23 @@ def test_the_search_finds(browser, atlas):
     assert links[3] in browser.run(shown)
 
 
+def test_the_index_is_walked_through_by_keys(browser, atlas):
+    browser.open(atlas / "index.html")
+    focused = "document.activeElement"
+    browser.press("Tab")
+    assert browser.run(f"{focused}.textContent") == "To the text"
+    browser.press("Enter")
+    browser.press("Tab")
+    assert browser.run(f"{focused}.id") == "search"
+    browser.type("nadaraya")
+    browser.wait("document.getElementById('found').textContent.includes(' of ')")
+    browser.press("Tab")
+    assert browser.run(f"{focused}.closest('.matrix') !== null")
+    browser.press("Enter")
+    browser.wait("/(word|kind|origin)=/.test(location.hash)")
+    assert browser.errors == []
+
+
 @pytest.mark.parametrize("name", EXPLORERS)
 def test_every_slider_moves_what_an_explorer_shows_by_the_keyboard(browser, atlas, name):
     browser.open(atlas / "explorers" / f"{name}.html")
