@@ -1,17 +1,28 @@
-"""Run benchmarks and print one table of ratios, which describe and are never asserted.
+"""Run benchmarks, print one table of ratios, which describe and are never asserted, and keep it.
 
 python -m bench                        # all of them
 python -m bench '*descent*' risk       # those whose names match
 python -m bench --list                 # their names
+
+The atlas and the README show what is kept; rows that did not run stay as they were.
 """
 
 import argparse
+import datetime
 import fnmatch
+import json
+import os
+import platform
+import re
 import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from attlas.atlas.speed import SHIPPED, Measured, as_markdown, read_speed
 from bench import (
     audit,
     capacity,
@@ -38,6 +49,8 @@ BENCHMARKS = (
     + sweeps.BENCHMARKS
     + refute.BENCHMARKS
 )
+README = Path(__file__).parent.parent / "README.md"
+MARKS = ("<!-- speed: written by make bench -->\n", "\n<!-- end of speed -->")
 
 
 def main() -> None:
@@ -53,23 +66,62 @@ def main() -> None:
         print(*chosen, sep="\n")
         return
     progress = Console(stderr=True, highlight=False)
-    rows = []
+    rows: list[Row] = []
     for number, name in enumerate(chosen, 1):
-        progress.print(f"{number} of {len(chosen)}: {name.replace('_', ' ')} ...")
+        progress.print(f"{number} of {len(chosen)}: {name.replace('_', ' ')} ...", end=" ")
+        begin = time.perf_counter()
         rows.append(named[name]())
+        progress.print(f"{time.perf_counter() - begin:.0f} s")
+        keep(name, rows[-1], list(named))
     Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table_of(rows))
+
+
+def keep(name: str, row: Row, order: list[str]) -> None:
+    """Put the row into the file that comes with the package, and its headlines into the README."""
+    kept = {measured.name: measured for measured in read_speed()}
+    kept[name] = Measured(
+        name,
+        row.what,
+        float(f"{row.this:.3g}"),
+        float(f"{row.against:.3g}"),
+        row.cpu and float(f"{row.cpu:.3g}"),
+        row.rounds,
+        row.expected,
+        datetime.date.today().isoformat(),
+        f"{os.cpu_count()} cores, {_processor()}",
+        round(os.getloadavg()[0], 1),
+    )
+    rows = [kept[name] for name in order if name in kept]
+    text = json.dumps([asdict(row) for row in rows], indent=1, ensure_ascii=False)
+    Path(str(SHIPPED)).write_text(text + "\n", encoding="utf-8")
+    before, _, rest = README.read_text(encoding="utf-8").partition(MARKS[0])
+    after = rest.partition(MARKS[1])[2]
+    README.write_text(before + MARKS[0] + as_markdown(rows) + MARKS[1] + after, encoding="utf-8")
+
+
+def _processor() -> str:
+    try:
+        found = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
+    except OSError:  # not Linux
+        found = None
+    return found[1] if found else platform.processor() or platform.machine()
 
 
 def table_of(rows: list[Row]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("what")
-    for heading in ("this (s)", "against (s)", "ratio"):
+    for heading in ("this (s)", "against (s)", "ratio", "of CPU", "rounds"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("expected ratio")
     for row in rows:
-        ratio = f"{row.ratio:,.0f}" if row.ratio >= 100 else f"{row.ratio:.2f}"
-        table.add_row(row.what, f"{row.this:.3g}", f"{row.against:.3g}", ratio, row.expected)
+        cpu = "" if row.cpu is None else _short(row.cpu)
+        numbers = (f"{row.this:.3g}", f"{row.against:.3g}", _short(row.ratio), cpu, str(row.rounds))
+        table.add_row(row.what, *numbers, row.expected)
     return table
+
+
+def _short(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2f}"
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def runs_together() -> Row:
     )
 
 
-def growth() -> Row:
+def training_growth() -> Row:
     return compare(
         "four training runs of 50 steps at T = 400, against T = 1600: the exponent of the time is"
         " the ratio's logarithm to base 4",
@@ -81,5 +81,5 @@ BENCHMARKS: tuple[Callable[[], Row], ...] = (
     against_query_alone,
     against_full_attention,
     runs_together,
-    growth,
+    training_growth,
 )

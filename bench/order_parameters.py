@@ -57,7 +57,7 @@ def online_beside_the_special_case() -> Row:
     )
 
 
-def online_across_dimensions() -> Row:
+def heads_across_dimensions() -> Row:
     return compare(
         f"{REPEATS} online descents of {STEPS:,} steps of two softmax heads by overlaps at"
         " d = 100, against d = 100,000",
@@ -110,7 +110,7 @@ def population_step() -> Row:
 
 BENCHMARKS: tuple[Callable[[], Row], ...] = (
     online_beside_the_special_case,
-    online_across_dimensions,
+    heads_across_dimensions,
     online_beside_vectors,
     population_step,
 )

@@ -39,6 +39,7 @@ from attlas.atlas.guides import link_claims, read_guides
 from attlas.atlas.notebooks import Notebook, notebook_files, read_notebook
 from attlas.atlas.notes import Notes, notes_of
 from attlas.atlas.reference import read_reference
+from attlas.atlas.speed import read_speed
 from attlas.atlas.symbols import lines_of, shown_symbols, symbols_in, unexplained
 from attlas.atlas.titles import title_of
 from attlas.audit import gallery
@@ -149,6 +150,7 @@ class Link:
 
 
 TIGHTNESS = Link("tightness.html", "Tightness", "How near each bound is to what it bounds.")
+SPEED = Link("speed.html", "How fast", "Ratios of times, measured side by side.")
 PAGES = (
     Link(
         "papers.html",
@@ -157,6 +159,7 @@ PAGES = (
     ),
     TIGHTNESS,
     Link("seeds.html", "On other seeds", "How often each claim would have said something else."),
+    SPEED,
     Link("gallery.html", "Real models", "What the theories say of checkpoints that people use."),
     Link(
         "beyond.html",
@@ -349,7 +352,9 @@ class _Writer:
         self._write_page(notebook.page, "notebook.html", notebook=notebook, drawn=drawn)
 
     def _overview(self, path: str) -> dict[str, Any]:
-        """What a page beside the claims shows that is drawn."""
+        """What a page beside the claims shows that is drawn or was measured."""
+        if path == SPEED.path:
+            return {"speed": read_speed()}
         if path != TIGHTNESS.path or not self.atlas.tightness:
             return {}
         drawn = render_chart(
