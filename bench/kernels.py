@@ -27,7 +27,8 @@ LADDERS = {
     "conjugate": (2_000, 4_000, 8_000, 16_000),
 }
 FIGURE = Path("build/bench/cme.svg")
-ALONE = " (one BLAS thread each: more of them wait in a loop for those that do not run)"
+ALONE = " (one BLAS thread each)"
+"""More of them, on a busy machine, wait in a loop for those that do not run."""
 LENGTHY = 20.0
 """Seconds of which compiling is a small part."""
 

@@ -39,7 +39,7 @@ from attlas.atlas.guides import link_claims, read_guides
 from attlas.atlas.notebooks import Notebook, notebook_files, read_notebook
 from attlas.atlas.notes import Notes, notes_of
 from attlas.atlas.reference import read_reference
-from attlas.atlas.speed import read_speed
+from attlas.atlas.speed import read_speed, short
 from attlas.atlas.symbols import lines_of, shown_symbols, symbols_in, unexplained
 from attlas.atlas.titles import title_of
 from attlas.audit import gallery
@@ -354,7 +354,7 @@ class _Writer:
     def _overview(self, path: str) -> dict[str, Any]:
         """What a page beside the claims shows that is drawn or was measured."""
         if path == SPEED.path:
-            return {"speed": read_speed()}
+            return {"speed": read_speed(), "short": short}
         if path != TIGHTNESS.path or not self.atlas.tightness:
             return {}
         drawn = render_chart(

@@ -45,8 +45,12 @@ class Measured:
     @property
     def times(self) -> str:
         """How many times as fast: by the seconds of all cores, or on the clock."""
-        ratio = self.cpu or self.against / self.this
-        return f"{ratio:,.0f}" if ratio >= 20 else f"{ratio:.3g}"
+        return short(self.cpu or self.against / self.this)
+
+
+def short(number: float) -> str:
+    """Three digits of it."""
+    return f"{number:,.0f}" if number >= 20 else f"{number:.3g}"
 
 
 def read_speed() -> list[Measured]:
