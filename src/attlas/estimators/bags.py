@@ -168,7 +168,7 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "selection_")  # a fit that failed leaves other attributes behind
+        return hasattr(self, "mixture_")  # a fit that failed leaves other attributes behind
 
     # --- fitting
 
@@ -232,7 +232,6 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
                 trips=self.max_iter,
                 tolerance=self.tol,
             )
-            self.selection_: Selection = self.mixture_.selection
             self.n_iter_ = max(1, self.selection_.steps)
             self.selector_ = self.selection_.heads.select
             self.value_ = self.selection_.heads.value
@@ -279,6 +278,11 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             raise ValueError("X holds 1 sample, one bag: at least 2 are needed")
         ends = np.cumsum(lengths)[:-1] if len(lengths) else np.arange(1, len(flat))
         return np.split(flat, ends)
+
+    @property
+    def selection_(self) -> Selection:
+        """The heads, and how their fit went."""
+        return self.mixture_.selection
 
     # --- what was found
 
@@ -521,7 +525,7 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
         the bag's mean.
     moment_ratio_ : the moment's size over that for shuffled targets; below 1 the moments tell
         nothing, and a warning says so.
-    selection_ : everything about the fit.
+    selection_ : the heads, and how their fit went.
 
     Examples
     --------

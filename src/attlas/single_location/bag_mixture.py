@@ -25,11 +25,11 @@ from attlas.single_location.bags import FOLDS, HASTE, MIN_GAIN, Selection, fit_s
 Targets = Float[np.ndarray, "n k"]
 Column = Float[np.ndarray, " n"]
 
-SHARPNESSES = (1.0, 0.3, 3.0)
+SHARPNESSES = (0.3, 1.0, 3.0)
 """Of the similarities that are tried."""
 NEAR, FAR = 1.2, 1.5
-"""Similarities are fitted to the end if in haste they lose less than `NEAR` times what they should;
-and if the first lose more than `FAR` times that, no others are tried."""
+"""Similarities are fitted to the end if they come within so many times the loss that they should
+have, and at a further sharpness if those before come within so many."""
 FEW_BAGS = 4 * FOLDS
 """Below so many there is the head alone, on instances as they are, and nothing is rescaled."""
 SHRINKAGE = {"squared": 0.0, "logistic": 1.0}
@@ -119,18 +119,25 @@ def fit_mixture(
         selection = attempt("linear", instances)
         least = (1 - MIN_GAIN) * selection.loss
     if features != "linear" and not lone:
-        quick = {"trips": 100 // HASTE, "tolerance": 1e-3 * HASTE, "together": True}
-        lifts = [Features.of(instances, weight, sharpness, seed) for sharpness in SHARPNESSES]
-        names = [f"similarities of sharpness {lift.sharpness:g}" for lift in lifts]
-        hasty: list[float] = []
-        for name, lift in zip(names, lifts, strict=True):
-            if not hasty or hasty[0] < FAR * least:
-                hasty.append(attempt(name, lift(instances), **quick).loss)
-        best, lift = int(np.argmin(hasty)), None
-        if selection is None or hasty[best] < NEAR * least:
-            found = attempt(names[best], lifts[best](instances), together=True)
-            if selection is None or found.loss < least:
-                selection, lift = found, lifts[best]
+        # Stopped early: what converges on so many features loses more on bags held out.
+        aim, best = least, (np.inf, SHARPNESSES[0])
+
+        def attempt_at(sharpness: float, name: str, **how: Any) -> None:
+            nonlocal selection, lift, least, best
+            seen = Features.of(instances, weight, sharpness, seed)
+            found = attempt(name, seen(instances), together=True, grow=False, **how)
+            best = min(best, (found.loss, sharpness))
+            if found.loss < least:
+                selection, lift, least = found, seen, found.loss
+
+        # Stopped early at each sharpness, then to the end at the best: on so many features either
+        # may lose less on bags held out.
+        early = {"trips": 100 // HASTE, "tolerance": 1e-3 * HASTE}
+        for sharpness in SHARPNESSES:
+            if tried.keys() <= {"linear"} or best[0] < FAR * aim:
+                attempt_at(sharpness, f"similarities of sharpness {sharpness:g}, early", **early)
+        if best[0] < NEAR * aim:
+            attempt_at(best[1], f"similarities of sharpness {best[1]:g}")
     assert selection is not None
     if lone:
         k, one = target.shape[1], np.ones(1)

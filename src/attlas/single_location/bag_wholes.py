@@ -59,8 +59,8 @@ class Whole:
     summary: str
     sharpness: float
     ridge: float
-    mean: Column
-    deviation: Column
+    mean: Float[np.ndarray, " e"]
+    deviation: Float[np.ndarray, " e"]
     references: Float[np.ndarray, "m e"]
     weights: Float[np.ndarray, "m k"]
     centre: Float[np.ndarray, " k"]

@@ -126,6 +126,7 @@ def fit_selection(
     heads: int | None = None,
     norm: bool = True,
     together: bool = False,
+    grow: bool = True,
     trips: int = 100,
     tolerance: float = 1e-3,
     seed: int = 0,
@@ -150,6 +151,7 @@ def fit_selection(
     - `heads`: at most; if None, 3 averaged and 4 together.
     - `norm`: whether the square norm of an instance enters its score.
     - `together`: whether features are scaled together, not one by one.
+    - `grow`: whether further heads may begin on what the others leave.
     - `trips`, `tolerance`: of `minimise`. `seed`: of random starts and shuffles.
     """
     target = np.asarray(target, float)
@@ -174,7 +176,7 @@ def fit_selection(
     ended = task.descend_all([run.heads for run in best], grid[at])
     lost = task.held_out_loss(np.mean([run.output for run in ended], 0))
     grown, origin = _best_lanes(ended), kept[_best_run(runs)[-1]]
-    for _ in range(1, MAX_HEADS if heads is None else heads):
+    for _ in range(1, (MAX_HEADS if heads is None else heads) if grow else 1):
         if not task.residual_has_moment(grown.output, seed):
             break
         lanes = [
