@@ -17,7 +17,8 @@ def drawn(task, seed=SEED):
     """Bags of six instances: one with a large first feature decides by its second, linearly or by
     a cosine of it, or the mean of all decides by its square."""
     rng = np.random.default_rng(seed)
-    bags, place = rng.normal(size=(COUNT, 6, 8)), rng.integers(6, size=COUNT)
+    dim = 3 if task == "cosine" else 8
+    bags, place = rng.normal(size=(COUNT, 6, dim)), rng.integers(6, size=COUNT)
     i = np.arange(COUNT)
     bags[i, place, 0] += 5
     said = bags[i, place, 1]

@@ -388,7 +388,7 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             f"mean has {self.linear_score_:.3f}: "
             + (f"{gained:.1f} times the error." if gained > 1 else "nothing is gained over it.")
         )
-        if not found.settled:
+        if not found.settled and mixed.features is None:  # of similarities some are stopped early
             lines.append("The fit was stopped before it settled: raise max_iter.")
         return "\n".join(lines)
 
