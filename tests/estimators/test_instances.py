@@ -38,7 +38,7 @@ def test_instances_of_lists_and_arrays_are_scaled_together():
 def test_a_search_over_its_parameters(form):
     bags, y = drawn()
     if form == "array":
-        bags = np.stack([np.resize(bag, (4, 3)) for bag in bags])
+        bags = np.stack([np.resize(bag, (9, 3)) for bag in bags])  # with repeated instances
     quick = SingleLocationClassifier(penalty=0.01, n_heads=1, features="linear", whole=False)
     model = make_pipeline(InstanceTransformer(PCA()), quick)
     name = "instancetransformer__transformer__n_components"
