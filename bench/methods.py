@@ -106,7 +106,7 @@ def forest_on_bags(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
 
 
 def similarities(
-    pool: Callable[..., np.ndarray], bags: Sequence[np.ndarray], sharpness: float
+    pool: np.ufunc, bags: Sequence[np.ndarray], sharpness: float
 ) -> Callable[[Sequence[np.ndarray]], np.ndarray]:
     """Pooled features of the instances of a bag: similarities to 300 of them, drawn at random."""
     flat = np.concatenate(bags)
@@ -130,19 +130,19 @@ def similarities(
     return pooled
 
 
-def pooled_similarities(pool: Callable[..., np.ndarray], made: Any) -> Callable[..., Fitted]:
+def pooled_similarities(pool: np.ufunc, made: Any) -> Callable[..., Fitted]:
     """A linear classifier on pooled similarities; sharpness and C by folds."""
 
     def fit(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
-        best = (-np.inf, None, None)
+        tried: list[tuple[float, Any, Any]] = []
         for sharpness in (0.1, 0.3, 1, 3):
             pooled = similarities(pool, bags, sharpness)
             grid = {"svc__C": np.geomspace(0.01, 1000, 6)}
             steps = Pipeline([("scale", StandardScaler()), ("svc", made)])
             search = GridSearchCV(steps, grid, cv=folds(y)).fit(pooled(bags), y)
-            best = max(best, (search.best_score_, search, pooled), key=lambda part: part[0])
-        _, search, pooled = best
-        return lambda new: search.decision_function(pooled(new))
+            tried.append((search.best_score_, search, pooled))
+        _, best, summarised = max(tried, key=lambda one: one[0])
+        return lambda new: best.decision_function(summarised(new))
 
     return fit
 

@@ -42,6 +42,7 @@ from attlas.estimators.resampling import (
     distinct,
     few_threads,
     seed_of,
+    warn_once,
 )
 from attlas.estimators.saving import Saved
 from attlas.single_location.bag_heads import Scaling
@@ -188,12 +189,11 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         self._validate_params()
         instances = self._instances(X, bags, reset=True)
         if bags is None and all(len(bag) == 1 for bag in instances):
-            warnings.warn(
+            warn_once(
                 f"each of the {len(instances):,} rows is taken as a bag of one instance: pass "
                 "bags= with the bag of each row, or an array [bags, instances, features], or a "
                 "list of arrays",
                 SingleRowsWarning,
-                stacklevel=2,
             )
         if y is None:
             raise ValueError(
@@ -252,13 +252,11 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
                 "every bag has the same target: nothing can be learnt but that number", stacklevel=2
             )
         elif self.moment_ratio_ < 1:
-            # Without numbers: the fits of a search say the same, and Python shows it once.
-            warnings.warn(
+            warn_once(
                 "the moments of the bags are no larger than those of shuffled targets "
                 "(moment_ratio_ below 1): they cannot tell which direction selects, and the fit "
                 "rests on other starts; more bags would help",
                 WeakMomentsWarning,
-                stacklevel=2,
             )
         return self
 
