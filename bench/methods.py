@@ -20,12 +20,14 @@ from sklearn.ensemble import (
 )
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.kernel_approximation import Nystroem
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegressionCV
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_val_predict
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
+from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from attlas.estimators import (
@@ -55,6 +57,29 @@ def ours_on_bags(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
     return SingleLocationClassifier(random_state=SEED).fit(list(bags), y).decision_function
 
 
+def ours_on_locations(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
+    """What is said of bags, and which instance of each decides."""
+    model = SingleLocationClassifier(random_state=SEED).fit(list(bags), y)
+    return lambda new: (model.decision_function(new), model.predict_location(new))
+
+
+def one_by_one(method: Callable[..., Fitted]) -> Callable[..., Fitted]:
+    """What a method says of bags; the instance that it would choose of each is the one of which,
+    alone in a bag, it says most."""
+
+    def fit(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
+        fitted = method(bags, y)
+
+        def say(new: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+            alone = fitted([row[None] for bag in new for row in bag])
+            parts = np.split(alone, np.cumsum([len(bag) for bag in new])[:-1])
+            return fitted(new), np.array([int(np.argmax(part)) for part in parts])
+
+        return say
+
+    return fit
+
+
 def means(bags: Sequence[np.ndarray]) -> np.ndarray:
     return np.stack([bag.mean(0) for bag in bags])
 
@@ -78,6 +103,48 @@ def svm_on(summary: Callable[[Sequence[np.ndarray]], np.ndarray]) -> Callable[..
 def forest_on_bags(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
     fitted = forest(all_three(bags), y)
     return lambda new: fitted(all_three(new))
+
+
+def similarities(
+    pool: np.ufunc, bags: Sequence[np.ndarray], sharpness: float
+) -> Callable[[Sequence[np.ndarray]], np.ndarray]:
+    """Pooled features of the instances of a bag: similarities to 300 of them, drawn at random."""
+    flat = np.concatenate(bags)
+    scaler = StandardScaler().fit(flat)
+    lift = Nystroem(
+        gamma=sharpness / flat.shape[1], n_components=min(300, len(flat)), random_state=SEED
+    )
+    lift.fit(scaler.transform(flat))
+
+    def pooled(some: Sequence[np.ndarray]) -> np.ndarray:
+        rows = scaler.transform(np.concatenate(some))
+        lifted = (
+            lift.transform(rows)
+            if pool is np.add
+            else rbf_kernel(rows, lift.components_, gamma=lift.gamma)
+        )
+        lengths = np.array([len(bag) for bag in some])
+        total = pool.reduceat(lifted, np.cumsum(lengths) - lengths)
+        return total / lengths[:, None] if pool is np.add else total
+
+    return pooled
+
+
+def pooled_similarities(pool: np.ufunc, made: Any) -> Callable[..., Fitted]:
+    """A linear classifier on pooled similarities; sharpness and C by folds."""
+
+    def fit(bags: Sequence[np.ndarray], y: np.ndarray) -> Fitted:
+        tried: list[tuple[float, Any, Any]] = []
+        for sharpness in (0.1, 0.3, 1, 3):
+            pooled = similarities(pool, bags, sharpness)
+            grid = {"svc__C": np.geomspace(0.01, 1000, 6)}
+            steps = Pipeline([("scale", StandardScaler()), ("svc", made)])
+            search = GridSearchCV(steps, grid, cv=folds(y)).fit(pooled(bags), y)
+            tried.append((search.best_score_, search, pooled))
+        _, best, summarised = max(tried, key=lambda one: one[0])
+        return lambda new: best.decision_function(summarised(new))
+
+    return fit
 
 
 class Laid(NamedTuple):
@@ -177,7 +244,19 @@ ON_BAGS: dict[str, Callable[..., Fitted]] = {
     "SVM on means": svm_on(means),
     "SVM on extremes": svm_on(extremes),
     "forest on means and extremes": forest_on_bags,
+    "MI kernel": pooled_similarities(np.add, SVC(kernel="linear")),
+    "MILES": pooled_similarities(
+        np.maximum, LinearSVC(penalty="l1", dual=False, max_iter=300, random_state=SEED)
+    ),
     "gated attention": gated_attention,
+}
+"""`MI kernel` is a support vector machine with the mean of an RBF kernel over pairs of instances
+(Gartner et al. 2002), `MILES` the L1 machine on largest similarities (Chen et al. 2006)."""
+
+
+ON_LOCATIONS: dict[str, Callable[..., Fitted]] = {
+    "single location": ours_on_locations,
+    **{name: one_by_one(ON_BAGS[name]) for name in ON_BAGS if name != "single location"},
 }
 
 

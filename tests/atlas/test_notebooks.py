@@ -18,11 +18,12 @@ SAID = {
     "landscape": ("risk at the oracle", "confirmed"),
     "how-many-samples": ("singled out", "40 bits"),
     "what-a-head-estimates": ("conditioning: 0.00", "equal: True"),
+    "choose-an-estimator": ("by similarity to", "deciding instance named: 100%", "column 61"),
     "audit": ("GPT-2", "Selects: feature 0", "of the positive bags"),
 }
 
 
-def test_there_are_five_in_the_order_of_a_reader():
+def test_there_are_six_in_the_order_of_a_reader():
     assert [path.stem for path in notebook_files()] == list(ORDER) == list(SAID)
 
 

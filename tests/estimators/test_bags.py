@@ -16,7 +16,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from attlas.estimators import SingleLocationClassifier, SingleLocationRegressor, load_estimator
-from attlas.estimators.bags import WeakMomentsWarning, read_bags
+from attlas.estimators.bags import SingleRowsWarning, WeakMomentsWarning, read_bags
 from tests.conftest import SEED
 
 
@@ -185,6 +185,101 @@ def test_noise_is_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error", WeakMomentsWarning)
         SingleLocationRegressor(penalty=1e-3, n_heads=1).fit(X, y)
+
+
+def test_a_search_over_noise_warns_once():
+    rng = np.random.default_rng(SEED)
+    bags, y = list(rng.normal(size=(30, 6, 20))), rng.normal(size=30)
+    model = SingleLocationRegressor(n_heads=1, features="linear", random_state=0)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        GridSearchCV(model, {"penalty": [0.1, 1.0]}, cv=3).fit(bags, y)
+    assert sum(issubclass(w.category, WeakMomentsWarning) for w in said) <= 1
+
+
+def test_rows_without_ids_are_said_to_be_bags_of_one():
+    rng = np.random.default_rng(SEED)
+    rows, ids = rng.normal(size=(40, 3)), np.repeat(np.arange(10), 4)
+    quick = {"penalty": 0.1, "n_heads": 1, "features": "linear", "whole": False}
+    with pytest.warns(SingleRowsWarning, match="40 rows is taken as a bag of one instance"):
+        SingleLocationRegressor(**quick).fit(rows, rows[:, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SingleRowsWarning)
+        SingleLocationRegressor(**quick).fit(rows, np.repeat(np.arange(10.0), 4), bags=ids)
+        SingleLocationRegressor(**quick).fit(rows.reshape(10, 4, 3), np.arange(10.0))
+
+
+def test_several_targets_count_alike_whatever_their_units():
+    X, y, place = drawn(120)
+    both = np.stack([y, 1000 * X[np.arange(120), place, 2] + 7], 1)
+    model = SingleLocationRegressor(random_state=0, features="linear").fit(X, both)
+    said = model.predict(X)
+    assert said.shape == (120, 2) and model.instance_scores(X).shape == (120, 5, 2)
+    for k in range(2):
+        assert np.corrcoef(said[:, k], both[:, k])[0, 1] > 0.97
+    assert (model.predict_location(X) == place).mean() > 0.9
+
+
+def test_what_instances_add_is_what_the_head_says(fitted):
+    model, X, _, place = fitted
+    scores = model.instance_scores(X)
+    head = model.mixture_.shares[0] * model.selection_.respond(list(X))[:, 0]
+    assert np.ptp(scores.sum(1) - head) < 1e-9
+    assert (abs(scores).argmax(1) == place).mean() > 0.9
+    ragged = [bag[: 2 + i % 3] for i, bag in enumerate(X[:6])]
+    assert [len(x) for x in model.instance_scores(ragged)] == [2, 3, 4, 2, 3, 4]
+
+
+def test_balanced_classes_find_more_of_the_rare_one():
+    X, y, _ = drawn(200)
+    rare = (y + np.random.default_rng(SEED).normal(size=200) > 1.6).astype(int)
+    plain, even = (
+        SingleLocationClassifier(random_state=0, features="linear", class_weight=weight)
+        .fit(X, rare)
+        .predict(X)
+        for weight in (None, "balanced")
+    )
+    assert rare.mean() < 0.25
+    assert even[rare == 1].mean() > plain[rare == 1].mean()
+    with pytest.raises(ValueError, match="class_weight"):
+        SingleLocationClassifier(class_weight="even").fit(X, rare)
+
+
+def test_probabilities_are_those_of_bags_held_out():
+    """Labels are noisy: of bags with a probability of about 80 %, about 80 % are positive."""
+    rng = np.random.default_rng(SEED)
+    X, y, _ = drawn(1200, dim=3)
+    label = (rng.random(1200) < 1 / (1 + np.exp(-2 * y))).astype(int)
+    model = SingleLocationClassifier(random_state=0, features="linear", whole=False)
+    p = model.fit(X[:300], label[:300]).predict_proba(X[300:])[:, 1]
+    for low, high in ((0.1, 0.4), (0.6, 0.9)):
+        some = (p > low) & (p < high)
+        error = np.sqrt(0.25 / some.sum())
+        assert label[300:][some].mean() == pytest.approx(p[some].mean(), abs=3 * error + 0.03)
+
+
+def test_the_whole_speaks_where_it_counts_and_is_told(capsys):
+    rng = np.random.default_rng(SEED)
+    X = rng.normal(size=(120, 5, 3))
+    y = (np.abs(X.mean(1)[:, 0]) > 0.3).astype(int)
+    model = SingleLocationClassifier(random_state=0, features="linear", verbose=True).fit(X, y)
+    assert model.mixture_.whole is not None and model.held_out_score_ > 0.8
+    told = model.explain()
+    assert "of the whole bag, by its" in told and "the whole counts more" in told
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("[SingleLocationClassifier] linear: held-out loss")
+    assert len(lines) == 2
+
+
+def test_similarities_are_chosen_told_and_saved(tmp_path):
+    X, y, place = drawn(160, dim=3)
+    model = SingleLocationRegressor(random_state=0).fit(X, np.cos(2 * y))
+    assert model.mixture_.features is not None
+    assert "by similarity to 128 instances" in model.explain()
+    again = load_estimator(model.save(tmp_path / "model.npz"))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    np.testing.assert_array_equal(again.instance_scores(X), model.instance_scores(X))
+    assert (model.predict_location(X) == place).mean() > 0.7
 
 
 GOOD = [np.ones((2, 3)), np.zeros((1, 3))]

@@ -1,6 +1,7 @@
 """What is saved is arrays and words, and what is loaded is this package's."""
 
 import json
+import warnings
 import zipfile
 
 import numpy as np
@@ -128,3 +129,54 @@ def test_damaged_files_are_named(tmp_path):
         path.write_bytes(held)
         with pytest.raises(InputError, match="not a saved estimator"):
             load_estimator(path)
+
+
+def test_only_fitted_attributes_are_set(tmp_path):
+    for name in ("fit", "penalty", "__class__", "_secret_", "selection_"):
+        with pytest.raises(InputError, match="no fitted attribute"):
+            load_estimator(forged(tmp_path / "a.npz", fitted={"dict": [[name, 1]]}))
+    assert (
+        load_estimator(forged(tmp_path / "a.npz", fitted={"dict": [["n_iter_", 1]]})).n_iter_ == 1
+    )
+
+
+def test_deep_content_is_refused_before_it_is_read(tmp_path):
+    path = SingleLocationRegressor().save(tmp_path / "a.npz")
+    for deep in ("[" * 100_000, '{"a":' * 500 + "1" + "}" * 500):
+        np.savez(path, content=np.array(deep))
+        with pytest.raises(InputError, match="deep"):
+            load_estimator(path)
+    words = json.dumps({"note": "[" * 1000})
+    np.savez(path, content=np.array(words))
+    with pytest.raises(InputError, match="'class' is missing"):  # brackets in a word are no depth
+        load_estimator(path)
+
+
+@pytest.mark.parametrize("name", ["../content.npy", "content.npy", "array0.npy/x", "other.npy"])
+def test_odd_entries_are_refused(tmp_path, name):
+    path = SingleLocationRegressor().save(tmp_path / "a.npz")
+    with zipfile.ZipFile(path) as archive:
+        held = archive.read("content.npy")
+    with zipfile.ZipFile(path, "a") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zipfile warns of names that it has
+        archive.writestr(name, held)
+    with pytest.raises(InputError, match="an entry"):
+        load_estimator(path)
+
+
+def test_all_sizes_are_looked_at_before_the_first_array_is_made(tmp_path, monkeypatch):
+    path = SingleLocationRegressor().save(tmp_path / "a.npz")
+    monkeypatch.setattr("attlas.estimators.saving.available_memory", lambda: 100.0)
+    with pytest.raises(InputError, match="more than there is"):
+        load_estimator(path)
+    monkeypatch.undo()
+    header = b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (1,), }"
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("array0.npy", header.ljust(127) + b"\n" + bytes(8))
+    with pytest.raises(InputError, match="numbers or words"):
+        load_estimator(path)
+
+
+def test_what_is_no_estimator_that_can_be_saved_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no such estimator"):
+        load_estimator(forged(tmp_path / "a.npz", **{"class": "InstanceTransformer"}))

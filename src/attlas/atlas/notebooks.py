@@ -23,7 +23,14 @@ from attlas.atlas.guides import Guide, docs_folder, guard_formulas, render_guide
 from attlas.lab.files import Damaged, read_json, write_json
 from attlas.versions import versions
 
-ORDER = ("check-a-formula", "landscape", "how-many-samples", "what-a-head-estimates", "audit")
+ORDER = (
+    "check-a-formula",
+    "landscape",
+    "how-many-samples",
+    "what-a-head-estimates",
+    "choose-an-estimator",
+    "audit",
+)
 """Notebooks in the order in which a reader wants them."""
 
 Outputs = list[list[tuple[str, str]]]

@@ -1,9 +1,10 @@
-r"""Bags of instances of which one decides: regression and classification by a head of softmax
-attention.
+r"""Bags of instances of which one decides: regression and classification by heads of softmax
+attention, with a companion that reads the whole bag.
 
 A bag is a set of instances with one target, and nobody says which instance the target comes from:
 conformations of a molecule, regions of an image, calls in a recording.
-`attlas.single_location.bags.fit_selection` does the work; Marion et al. 2025 is the theory of it.
+`attlas.single_location.bag_mixture.fit_mixture` does the work; Marion et al. 2025 is the theory of
+it.
 """
 
 import warnings
@@ -23,8 +24,9 @@ from sklearn.base import (
 )
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags, _safe_indexing
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils._set_output import _get_output_config
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     check_consistent_length,
@@ -40,14 +42,21 @@ from attlas.estimators.resampling import (
     distinct,
     few_threads,
     seed_of,
+    warn_once,
 )
 from attlas.estimators.saving import Saved
+from attlas.single_location.bag_heads import Scaling
+from attlas.single_location.bag_mixture import Mixture, fit_mixture
 from attlas.single_location.bag_starts import moment_ratio
-from attlas.single_location.bags import FOLDS, SAME_FUNCTION, Selection, fit_selection, linear_aside
+from attlas.single_location.bags import FOLDS, SAME_FUNCTION, Selection, linear_aside
 
 
 class WeakMomentsWarning(UserWarning):
     """The moments from which the fit begins are no larger than those of shuffled targets."""
+
+
+class SingleRowsWarning(UserWarning):
+    """Rows without ids were taken as bags of one instance each."""
 
 
 def read_bags(X: Any, ids: Any = None) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
@@ -121,6 +130,9 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         "penalty": [None, Interval(Real, 0, None, closed="neither")],
         "n_heads": [None, Interval(Integral, 1, 6, closed="both")],
         "use_norm": ["boolean"],
+        "features": [StrOptions({"auto", "linear", "kernel"})],
+        "whole": ["boolean", StrOptions({"auto"})],
+        "verbose": ["verbose"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "random_state": ["random_state"],
@@ -133,13 +145,19 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         penalty: float | None = None,
         n_heads: int | None = None,
         use_norm: bool = True,
+        features: str = "auto",
+        whole: bool | str = "auto",
         max_iter: int = 100,
         tol: float = 1e-3,
         random_state: Any = None,
+        verbose: bool | int = False,
     ) -> None:
         self.penalty = penalty
         self.n_heads = n_heads
         self.use_norm = use_norm
+        self.features = features
+        self.whole = whole
+        self.verbose = verbose
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
@@ -151,7 +169,7 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "selection_")  # a fit that failed leaves other attributes behind
+        return hasattr(self, "mixture_")  # a fit that failed leaves other attributes behind
 
     # --- fitting
 
@@ -170,6 +188,13 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         """
         self._validate_params()
         instances = self._instances(X, bags, reset=True)
+        if bags is None and all(len(bag) == 1 for bag in instances):
+            warn_once(
+                f"each of the {len(instances):,} rows is taken as a bag of one instance: pass "
+                "bags= with the bag of each row, or an array [bags, instances, features], or a "
+                "list of arrays",
+                SingleRowsWarning,
+            )
         if y is None:
             raise ValueError(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y "
@@ -179,6 +204,7 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         check_consistent_length(instances, y)
         sample_weight = _of_bags("sample_weight", sample_weight, bags, len(instances))
         weight, seed = checked_weight(sample_weight, y, "bag"), seed_of(self.random_state)
+        weight = weight * self._class_weight(y)
         contents = (x.tobytes() + repr(t).encode() for x, t in zip(instances, y, strict=True))
         rows, weight = distinct(contents, weight, seed)
         kept, target = [instances[i] for i in rows], self._columns(y[rows])
@@ -190,18 +216,21 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             ": reduce the features first",
         )
         with few_threads(count):
-            self.selection_: Selection = fit_selection(
+            self.mixture_: Mixture = fit_mixture(
                 kept,
                 target,
                 loss=self._loss,
                 weight=weight,
                 fold=fold,
+                features=self.features,
+                whole=self.whole,
+                seed=seed,
+                tell=self._tell,
                 penalty=self.penalty,
                 heads=self.n_heads,
                 norm=self.use_norm,
                 trips=self.max_iter,
                 tolerance=self.tol,
-                seed=seed,
             )
             self.n_iter_ = max(1, self.selection_.steps)
             self.selector_ = self.selection_.heads.select
@@ -212,25 +241,31 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             linear = linear_aside(kept, target, weight, fold) - above
             self.held_out_score_, self.linear_score_ = (
                 float(type(self)._metric(y[rows], self._decided(said), sample_weight=weight))
-                for said in (self.selection_.aside, linear)
+                for said in (self.mixture_.aside, linear)
             )
             centred = target - target.mean(0)
             lead = np.linalg.svd(centred, full_matrices=False)[2][0]
-            laid, _ = self.selection_.scaling(kept)
+            laid, _ = Scaling.of(kept, weight)(kept)
             self.moment_ratio_ = moment_ratio(laid, centred @ lead, weight, seed)
         if not np.ptp(target):
             warnings.warn(
                 "every bag has the same target: nothing can be learnt but that number", stacklevel=2
             )
         elif self.moment_ratio_ < 1:
-            warnings.warn(
-                f"the moments of the {len(kept)} bags are {self.moment_ratio_:.2g} times those of "
-                "shuffled targets: they cannot tell which direction"
-                " selects, and the fit rests on other starts; more bags would help",
+            warn_once(
+                "the moments of the bags are no larger than those of shuffled targets "
+                "(moment_ratio_ below 1): they cannot tell which direction selects, and the fit "
+                "rests on other starts; more bags would help",
                 WeakMomentsWarning,
-                stacklevel=2,
             )
         return self
+
+    def _tell(self, sentence: str) -> None:
+        if self.verbose:
+            print(f"[{type(self).__name__}] {sentence}", flush=True)
+
+    def _class_weight(self, y: np.ndarray) -> Any:
+        return 1.0
 
     def _instances(self, X: Any, ids: Any, reset: bool = False) -> list[np.ndarray]:
         """The bags as arrays, after scikit-learn has looked at their rows."""
@@ -241,6 +276,11 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             raise ValueError("X holds 1 sample, one bag: at least 2 are needed")
         ends = np.cumsum(lengths)[:-1] if len(lengths) else np.arange(1, len(flat))
         return np.split(flat, ends)
+
+    @property
+    def selection_(self) -> Selection:
+        """The heads, and how their fit went."""
+        return self.mixture_.selection
 
     # --- what was found
 
@@ -278,7 +318,24 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         return pd.DataFrame(spoken, index=ids[np.sort(np.unique(ids, return_index=True)[1])])
 
     def _shares(self, instances: list[np.ndarray]) -> list[np.ndarray]:
-        return [w @ self.selection_.loudness for w in self.selection_.attention(instances)]
+        return [w @ self.selection_.loudness for w in self.mixture_.attention(instances)]
+
+    def instance_scores(self, X: Any, bags: Any = None) -> Any:
+        """What each instance adds to what is said of its bag, in the units of `predict` or of the
+        log odds: large where it speaks loudly, whatever its attention. Together they are what the
+        head says of the bag; the offset and the companion's part come to it.
+
+        Returns arrays [length], or [length, k] for k outputs or classes: one array [bags, ...] if
+        all have the same length, else a list.
+        """
+        check_is_fitted(self)
+        spoken = [self._unscaled(x, 0) for x in self.mixture_.speak(self._instances(X, bags))]
+        spoken = [x[:, 0] if x.shape[1] == 1 else x for x in spoken]
+        return np.array(spoken) if len({len(x) for x in spoken}) == 1 else spoken
+
+    def _unscaled(self, said: np.ndarray, offset: Any = None) -> np.ndarray:
+        """Outputs in the units of the target."""
+        return said
 
     def fit_transform(
         self, X: Any, y: Any = None, sample_weight: Any = None, bags: Any = None
@@ -288,14 +345,14 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
 
     def _respond(self, X: Any, ids: Any) -> Float[np.ndarray, "n k"]:
         check_is_fitted(self)
-        return self.selection_.respond(self._instances(X, ids))
+        return self.mixture_.respond(self._instances(X, ids))
 
     def explain(self, top: int = 3) -> str:
         """What was found, in words: how many instances speak, which features select and which
         speak (the `top` of each), whether the two could be exchanged, and what is gained over the
         best linear predictor."""
         check_is_fitted(self)
-        found, score = self.selection_, self._score_name
+        found, mixed, score = self.selection_, self.mixture_, self._score_name
         shares = self.attention_ if isinstance(self.attention_, list) else list(self.attention_)
         most = np.mean([w.max() for w in shares])
         active = np.mean([np.exp(-xlogy(w, w).sum()) for w in shares])
@@ -310,7 +367,10 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             f"Of {length:.1f} instances a bag, {active:.1f} speak; the loudest has {most:.0%} of "
             "the attention.",
         ]
+        lines += self._about_parts()
         loudest = np.argsort(-found.loudness)[: count if found.together else 1]
+        if mixed.features is not None:
+            loudest = loudest[:0]  # weights of similarities say nothing of features
         for i, head in enumerate(loudest):
             which = f"Head {i + 1}: " if found.together else ""
             value = found.heads.value[head]
@@ -326,9 +386,40 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             f"mean has {self.linear_score_:.3f}: "
             + (f"{gained:.1f} times the error." if gained > 1 else "nothing is gained over it.")
         )
-        if not found.settled:
+        if not found.settled and mixed.features is None:  # of similarities some are stopped early
             lines.append("The fit was stopped before it settled: raise max_iter.")
         return "\n".join(lines)
+
+    def _about_parts(self) -> list[str]:
+        """What instances are seen through, and whether one of them decides or the whole bag."""
+        mixed, lines = self.mixture_, []
+        losses = [x for name, x in mixed.tried.items() if name.startswith("similarities")]
+        if mixed.features is not None:
+            lines.append(
+                f"Selects and speaks by similarity to {len(mixed.features.centres)} instances, of "
+                f"sharpness {mixed.features.sharpness:g} (held-out loss {min(losses):.3g}"
+                + (f", linear {mixed.tried['linear']:.3g})." if "linear" in mixed.tried else ").")
+            )
+        elif losses:
+            lines.append(
+                f"Linear in the features (held-out loss {mixed.tried['linear']:.3g}): similarities "
+                f"to instances are no better ({min(losses):.3g})."
+            )
+        before, after = (mixed.tried.get(f"{word} the whole") for word in ("without", "with"))
+        if mixed.whole is not None:
+            one, all_ = mixed.sizes / max(mixed.sizes.sum(), 1e-300)
+            verdict = "instances decide" if one > 0.5 else "the whole counts more"
+            lines.append(
+                f"What is said is {one:.0%} of the deciding instances and {all_:.0%} of the whole "
+                f"bag, by its {mixed.whole.summary} (held-out loss {before:.3g} without, "
+                f"{after:.3g} with): {verdict}."
+            )
+        elif after is not None:
+            lines.append(
+                "The deciding instances say everything: the whole bag adds nothing (held-out loss "
+                f"{before:.3g} without, {after:.3g} with)."
+            )
+        return lines
 
     def _about_swap(self) -> str:
         """Whether the direction that selects and the one that speaks could have exchanged their
@@ -364,7 +455,7 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
     _score_name: ClassVar[str]
     _metric: ClassVar[Callable[..., float]]
     _targets: Callable[[Any], np.ndarray]
-    """One number for each bag, from what was passed as y."""
+    """One number for each bag, or k, from what was passed as y."""
     _columns: Callable[[np.ndarray], np.ndarray]
     """Targets of the fit [n, k]."""
     _decided: Callable[[np.ndarray], np.ndarray]
@@ -395,9 +486,12 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
     $u$ and reads by $v$. Features are standardised; starts come from moments; the penalty
     $\lambda(|u|^2 + q^2 + |v|^2)$ and the number of heads by five folds.
 
-    Do not use it where the whole bag counts (a mean or a count of instances: a linear model on the
-    bag's mean is as good), where what is read off the instance is far from linear in its features,
-    or with fewer than some tens of bags. Where every bag has one instance it is ridge regression.
+    Bags held out decide whether instances are seen as they are or through similarities to 128 of
+    them, for scores and values that are not linear, and whether a companion is switched on that
+    reads the whole bag, by kernel ridge regression on its mean, its extremes, or both; `explain()`
+    says which part decided. With fewer than 20 bags there is one linear head and nothing else.
+
+    Do not use it with fewer than some tens of bags, or where a count of instances decides.
 
     Parameters
     ----------
@@ -409,19 +503,27 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
         or four together.
     use_norm : bool
         Whether the square norm of an instance may select too.
+    features : "auto", "linear" or "kernel"
+        What selects and speaks: the features of an instance, its similarities to others, or the
+        better on bags held out; similarities must lose 2 % less.
+    whole : "auto", True or False
+        Whether the whole bag speaks too; "auto" where bags held out lose 2 % less.
     max_iter, tol : of L-BFGS, for each start.
-    random_state : of the folds and of two random starts.
+    random_state : of the folds, of two random starts and of the centres of similarities.
+    verbose : bool
+        Whether a line is printed after each part of the fit.
 
     Attributes
     ----------
-    selector_ [heads, features], value_ [heads, features, 1] : the two directions, per standard
-        deviation of a feature.
+    selector_ [heads, features], value_ [heads, features, outputs] : the two directions, per
+        standard deviation of a feature, or of a similarity where these are seen.
+    mixture_ : the parts, their shares, and the held-out loss of everything that was tried.
     attention_ : shares of the instances of the training bags.
     held_out_score_, linear_score_ : R² on bags held out, and that of the best linear predictor of
         the bag's mean.
     moment_ratio_ : the moment's size over that for shuffled targets; below 1 the moments tell
         nothing, and a warning says so.
-    selection_ : everything about the fit.
+    selection_ : the heads, and how their fit went.
 
     Examples
     --------
@@ -443,11 +545,13 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
     _metric = staticmethod(r2_score)
 
     def predict(self, X: Any, bags: Any = None) -> Float[np.ndarray, " n"]:
-        """The target of each bag."""
+        """The target of each bag, or its k targets."""
         return self._decided(self._respond(X, bags))
 
     def _targets(self, y: Any) -> np.ndarray:
-        y = column_or_1d(y, warn=True)
+        if np.ndim(y) != 2 or np.shape(y)[1] < 2:
+            y = column_or_1d(y, warn=True)
+        y = np.asarray(y)
         if y.dtype.kind not in "biuf":
             y = y.astype(np.float64)
         if not np.isfinite(y).all():
@@ -457,10 +561,20 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
         return y.astype(np.float64)
 
     def _columns(self, y: np.ndarray) -> np.ndarray:
-        return y[:, None]
+        """Several targets count alike, whatever their units."""
+        if y.ndim == 1:
+            self.centres_, self.units_ = np.zeros(1), np.ones(1)
+            return y[:, None]
+        self.centres_, spread = y.mean(0), y.std(0)
+        self.units_ = np.where(spread > 0, spread, 1)
+        return (y - self.centres_) / self.units_
+
+    def _unscaled(self, said: np.ndarray, offset: Any = None) -> np.ndarray:
+        return said * self.units_ + (self.centres_ if offset is None else offset)
 
     def _decided(self, said: np.ndarray) -> np.ndarray:
-        return said[:, 0]
+        said = self._unscaled(said)
+        return said[:, 0] if said.shape[1] == 1 else said
 
 
 class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
@@ -470,12 +584,15 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
     $b + \sum_l p_l\langle x_l, v\rangle$; with three classes or more, each class has its own $v$
     and all share the selection.
 
-    Do not use it where the whole bag counts, where classes are not linear in the features of the
-    deciding instance (lift the features first), or with fewer than some tens of bags and many
-    features: there a support vector machine on the bag's mean, minimum and maximum is hard to beat.
-    Where every bag has one instance it is logistic regression.
+    Probabilities are calibrated: the logits are scaled on bags that were held out.
 
-    Arguments: as in `SingleLocationRegressor`.
+    Do not use it with fewer than some tens of bags, or where a count of instances decides.
+
+    Parameters
+    ----------
+    class_weight : dict, "balanced" or None
+        Weights of the classes, which multiply those of bags.
+    others : as in `SingleLocationRegressor`.
 
     Attributes as there; `held_out_score_` and `linear_score_` are accuracies, `value_`
     is [heads, features, 1] for two classes and [heads, features, classes] for more.
@@ -494,6 +611,41 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
 
     _loss = "logistic"
     _score_name = "accuracy"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_SingleLocation._parameter_constraints,
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+
+    def __init__(
+        self,
+        *,
+        penalty: float | None = None,
+        n_heads: int | None = None,
+        use_norm: bool = True,
+        features: str = "auto",
+        whole: bool | str = "auto",
+        class_weight: Any = None,
+        max_iter: int = 100,
+        tol: float = 1e-3,
+        random_state: Any = None,
+        verbose: bool | int = False,
+    ) -> None:
+        super().__init__(
+            penalty=penalty,
+            n_heads=n_heads,
+            use_norm=use_norm,
+            features=features,
+            whole=whole,
+            max_iter=max_iter,
+            tol=tol,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
+    def _class_weight(self, y: np.ndarray) -> Any:
+        return compute_sample_weight(self.class_weight, self.classes_[y])
+
     score = _SingleLocation.score  # scikit-learn's mixin has one without `bags`
     _metric = staticmethod(accuracy_score)
 

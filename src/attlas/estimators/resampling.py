@@ -3,15 +3,21 @@ how rows were shuffled nor on whether one is repeated or weighs more, and copies
 never on both sides of a hold-out."""
 
 import hashlib
+import sys
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
+import sklearn
 from jaxtyping import Float, Int
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight
 from threadpoolctl import threadpool_limits
+
+import attlas
 
 FEW = 6000
 """Rows up to which linear algebra is no faster on several threads than on one."""
@@ -53,6 +59,23 @@ def checked_weight(sample_weight: Any, X: Any, of: str) -> Float[np.ndarray, " n
             f"sample_weight is zero for every {of}: all of the sample_weight must not be zero"
         )
     return weight
+
+
+_LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (attlas, joblib, sklearn))
+_told: dict[type[Warning], tuple[Any, int, int]] = {}
+"""For each category the call outside of libraries that was last warned."""
+
+
+def warn_once(words: str, category: type[Warning]) -> None:
+    """Warn the line outside of this package and scikit-learn that led here, and that once: a
+    search fits many times, and changes the filters by which Python would notice."""
+    frame, depth = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+        frame, depth = frame.f_back, depth + 1
+    call = (frame.f_code, frame.f_lasti, id(frame))
+    if _told.get(category) != call:
+        _told[category] = call
+        warnings.warn(words, category, stacklevel=depth)
 
 
 def warn_of_shares(weight: Float[np.ndarray, " n"]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import attlas
-from attlas.errors import InputError
+from attlas.errors import InputError, available_memory
 
 FORMAT = 1
 DAMAGE = (
@@ -41,14 +41,22 @@ _MODULE = re.compile(r"attlas(\.[a-z]\w*)+")
 """Modules whose records may be in a file; those that begin with __ run when they are imported."""
 
 
+_FITTED = re.compile(r"[a-z]\w*[a-z0-9]_(in_|out_)?")
+"""Names of what a fit sets."""
+_MAX_CONTENT, _MAX_DEPTH = 1 << 24, 40
+"""Bytes of the skeleton, and brackets within each other in it, at most."""
+_MAX_BYTES = 1 << 33
+"""Bytes of all arrays of a file, at most."""
+
+
 class Saved:
     """An estimator that can be saved: its parameters, and its fitted attributes, whose names end
-    in an underscore."""
+    in an underscore and begin without one."""
 
     def save(self, path: str | Path) -> Path:
         """Write parameters and fitted attributes to one file; `load_estimator` reads it."""
         arrays: dict[str, np.ndarray] = {}
-        names = [name for name in vars(self) if name.endswith("_") or name.startswith("_fitted")]
+        names = [name for name in vars(self) if _FITTED.fullmatch(name)]
         parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
         content = {
             "format": FORMAT,
@@ -88,16 +96,19 @@ def load_estimator(path: str | Path) -> Any:
 
     try:
         arrays = _read_arrays(Path(path))
-        content = json.loads(str(arrays.pop("content")))
+        content = _read_content(arrays.pop("content"))
         kind, version = content["class"], content["format"]
         if version != FORMAT:
             raise InputError(
                 f"{str(path)!r} has the format {version}: this version reads format {FORMAT}"
             )
-        if kind not in estimators.__all__ or not isinstance(getattr(estimators, kind), type):
+        made = getattr(estimators, kind) if kind in estimators.__all__ else None
+        if not isinstance(made, type) or not issubclass(made, Saved):
             raise InputError(f"{str(path)!r} holds a {kind!r}: there is no such estimator")
-        estimator = getattr(estimators, kind)(**_decode(content["parameters"], arrays))
+        estimator = made(**_decode(content["parameters"], arrays))
         for name, value in _decode(content["fitted"], arrays).items():
+            if not isinstance(name, str) or not _FITTED.fullmatch(name) or hasattr(made, name):
+                raise ValueError(f"{name!r} is no fitted attribute")
             setattr(estimator, name, value)
     except (FileNotFoundError, InputError):
         raise
@@ -108,23 +119,59 @@ def load_estimator(path: str | Path) -> Any:
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file, none of which may be larger than what the file holds of it."""
-    arrays = {}
+    """The arrays of an .npz file, none of which may be larger than what the file holds of it. All
+    sizes are looked at before the first array is made."""
+    arrays: dict[str, np.ndarray] = {}
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
-        if sum(entry.file_size for entry in entries) > _DEFLATE_RATIO * path.stat().st_size:
+        total = sum(entry.file_size for entry in entries)
+        if total > _DEFLATE_RATIO * path.stat().st_size:
             raise ValueError("it claims to hold more than can be packed into its size")
+        if total > min(_MAX_BYTES, available_memory() / 2):
+            raise ValueError(f"it would take {total / 1e9:.1f} GB, which is more than there is")
+        odd = [entry.filename for entry in entries if not _ENTRY.fullmatch(entry.filename)]
+        if odd or len({entry.filename for entry in entries}) < len(entries):
+            raise ValueError(f"it has an entry {odd[0]!r}" if odd else "it has an entry twice")
+        if any(entry.flag_bits & 1 or entry.compress_type not in (0, 8) for entry in entries):
+            raise ValueError("an entry is encrypted or packed in another way")
+        for entry in entries:
+            with archive.open(entry) as head:
+                _check_header(entry, head)
         for entry in entries:
             data = io.BytesIO(archive.read(entry))
-            if np.lib.format.read_magic(data) != (1, 0):
-                raise ValueError(f"{entry.filename} is an array of another version")
-            shape, _, dtype = np.lib.format.read_array_header_1_0(data)
-            if math.prod(shape) * dtype.itemsize != entry.file_size - data.tell():
-                raise ValueError(f"{entry.filename} has another size than its shape says")
-            data.seek(0)
             found = np.lib.format.read_array(data, allow_pickle=False)
             arrays[entry.filename.removesuffix(".npy")] = found
     return arrays
+
+
+_ENTRY = re.compile(r"(content|array\d+)\.npy")
+
+
+def _check_header(entry: zipfile.ZipInfo, head: Any) -> None:
+    """The shape of an array must be that of the bytes that follow it."""
+    if np.lib.format.read_magic(head) != (1, 0):
+        raise ValueError(f"{entry.filename} is an array of another version")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(head)
+    if dtype.kind not in "biufU":
+        raise ValueError(f"{entry.filename} holds {dtype}: it may hold numbers or words")
+    if math.prod(shape) * dtype.itemsize != entry.file_size - head.tell():
+        raise ValueError(f"{entry.filename} has another size than its shape says")
+
+
+def _read_content(words: np.ndarray) -> dict[str, Any]:
+    """The skeleton, which is neither long nor deep."""
+    if words.ndim or words.dtype.kind != "U" or words.nbytes > _MAX_CONTENT:
+        raise ValueError("its content is no short text")
+    depth = most = 0
+    for bracket in re.findall(r"[\[{\]}]", re.sub(r'"(\\.|[^"\\])*"', "", str(words))):
+        depth += 1 if bracket in "[{" else -1
+        most = max(most, depth)
+    if most > _MAX_DEPTH:
+        raise ValueError(f"its content has brackets {most} deep")
+    content = json.loads(str(words))
+    if not isinstance(content, dict):
+        raise ValueError("its content is no dictionary")
+    return content
 
 
 def _encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:

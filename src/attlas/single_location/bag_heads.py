@@ -62,12 +62,22 @@ class Scaling:
     norm_deviation: float
 
     @classmethod
-    def of(cls, instances: Sequence[np.ndarray], weight: Float[np.ndarray, " n"]) -> "Scaling":
+    def of(
+        cls,
+        instances: Sequence[np.ndarray],
+        weight: Float[np.ndarray, " n"],
+        together: bool = False,
+    ) -> "Scaling":
+        """Of bags with a weight each; `together` gives all features one deviation, the root of
+        their mean variance."""
         laid = Bags.of(instances)
         flat, lengths = laid.tokens, laid.lengths
         share = np.repeat(weight / lengths, lengths)
         share /= share.sum()
         mean, deviation = mean_and_deviation(flat, share)
+        if together:
+            variance = share @ (flat - mean) ** 2
+            deviation = np.full(len(mean), np.sqrt(variance.mean()) or 1.0)
         square = (((flat - mean) / deviation) ** 2).sum(1)
         norm_mean, norm_deviation = mean_and_deviation(square[:, None], share)
         return cls(mean, deviation, float(norm_mean[0]), float(norm_deviation[0]))
@@ -151,6 +161,12 @@ def attend(heads: Heads, bags: Bags, square: Float[np.ndarray, " N"]) -> Any:
 def respond(heads: Heads, bags: Bags, square: Float[np.ndarray, " N"]) -> Outputs:
     """The output of the heads of each lane for each bag."""
     return _forward(heads, bags, square).output
+
+
+def speak(heads: Heads, bags: Bags, square: Float[np.ndarray, " N"]) -> Any:
+    """What each instance adds to the output of its bag, [N, lane, k]."""
+    way = _forward(heads, bags, square)
+    return (way.shares[..., None] * way.values).sum(2)
 
 
 def squared_loss(y: Outputs, target: Targets) -> tuple[Losses, Outputs]:

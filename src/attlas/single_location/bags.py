@@ -24,6 +24,7 @@ from attlas.single_location.bag_heads import (
     attend,
     penalised,
     respond,
+    speak,
 )
 from attlas.single_location.bag_starts import Moments, moments, start_pairs
 
@@ -104,6 +105,11 @@ class Selection:
         """The fitted function of each bag, in the units of the target."""
         return self.centre + self.spread * respond(self._lane, *self.scaling(instances))[:, 0]
 
+    def speak(self, instances: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """What each instance [length, k] adds to the fitted function of its bag."""
+        bags, square = self.scaling(instances)
+        return np.split(self.spread * speak(self._lane, bags, square)[:, 0], bags.first[1:])
+
     @property
     def _lane(self) -> Heads:
         return Heads(*(x[None] for x in self.heads))
@@ -119,6 +125,8 @@ def fit_selection(
     penalty: float | None = None,
     heads: int | None = None,
     norm: bool = True,
+    together: bool = False,
+    grow: bool = True,
     trips: int = 100,
     tolerance: float = 1e-3,
     seed: int = 0,
@@ -142,12 +150,14 @@ def fit_selection(
     - `penalty`: of squared weights; chosen if None.
     - `heads`: at most; if None, 3 averaged and 4 together.
     - `norm`: whether the square norm of an instance enters its score.
+    - `together`: whether features are scaled together, not one by one.
+    - `grow`: whether further heads may begin on what the others leave.
     - `trips`, `tolerance`: of `minimise`. `seed`: of random starts and shuffles.
     """
     target = np.asarray(target, float)
     weight = np.ones(len(target)) if weight is None else np.asarray(weight, float)
     fold = np.arange(len(target)) % FOLDS if fold is None else np.asarray(fold)
-    task = _Task(instances, target, loss, weight, fold, norm, trips, tolerance)
+    task = _Task(instances, target, loss, weight, fold, norm, trips, tolerance, together)
     # Each lane starts from moments of its own bags. With more features than bags the end depends on
     # the start, and shared starts would leak the targets of the fold.
     pairs = [start_pairs(found, np.random.default_rng(seed)) for found in task.moments]
@@ -166,7 +176,7 @@ def fit_selection(
     ended = task.descend_all([run.heads for run in best], grid[at])
     lost = task.held_out_loss(np.mean([run.output for run in ended], 0))
     grown, origin = _best_lanes(ended), kept[_best_run(runs)[-1]]
-    for _ in range(1, MAX_HEADS if heads is None else heads):
+    for _ in range(1, (MAX_HEADS if heads is None else heads) if grow else 1):
         if not task.residual_has_moment(grown.output, seed):
             break
         lanes = [
@@ -324,6 +334,7 @@ class _Task:
         norm: bool,
         trips: int,
         tolerance: float,
+        together: bool = False,
     ) -> None:
         if loss not in LOSSES:
             raise InputError(
@@ -331,7 +342,7 @@ class _Task:
             )
         self.loss = LOSSES[loss]
         self.weight, self.fold, self.trips, self.tolerance = weight, fold, trips, tolerance
-        self.scaling = Scaling.of(instances, weight)
+        self.scaling = Scaling.of(instances, weight, together)
         self.bags, square = self.scaling(instances)
         self.square = square if norm else 0 * square
         self.centre, self.spread = np.zeros(target.shape[1]), 1.0
