@@ -21,7 +21,13 @@ def test_maps_of_the_package_come_in_their_order_with_what_the_store_holds(
     monkeypatch.setattr(shipped, "FOLDER", tmp_path / "nothing")
     atlas = gather_atlas(results, store)
     assert list(atlas.by_map) == ["single-location", "sparse-variables"] and atlas.of_the_package
-    assert [explorer.name for explorer in atlas.explorers] == ["portrait", "schedule", "sparse"]
+    assert [explorer.name for explorer in atlas.explorers] == [
+        "sentence",
+        "portrait",
+        "schedule",
+        "events",
+        "sparse",
+    ]
     assert atlas.others == {} and atlas.showpieces == [] and atlas.measured["kinds"]
     assert atlas.cache == drawings_folder(store) and atlas.counts["confirmed"] == 2
 
