@@ -4,7 +4,7 @@ import json
 import pytest
 
 from attlas.claims.map import REGISTRY
-from attlas.lab import shipped
+from attlas.lab import judging, shipped
 from attlas.lab.runner import run
 from attlas.lab.store import Store
 from tests.cli.conftest import CLAIMS
@@ -53,7 +53,7 @@ def test_stale_evidence_is_left_out_and_a_damaged_file_exits_with_1(attlas, evid
     assert answer.returncode == 1 and "1 agree, 0 differ, 1 damaged" in answer.stdout
     assert "true.nc is ignored" in answer.stderr
     evidence.write_bytes(content)
-    monkeypatch.setattr(shipped, "source_digest", lambda module: "other")
+    monkeypatch.setattr(judging, "source_digest", lambda module: "other")
     answer = attlas("verify", "test")
     assert answer.returncode == 3 and "0 agree, 0 differ, 2 stale" in answer.stdout
     assert "test/true is stale" in answer.stderr and "Nothing was verified" in answer.stderr

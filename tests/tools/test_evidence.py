@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 from tools.evidence import evidence
 
-from attlas.lab import shipped
+from attlas.lab import judging, shipped
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_what_is_missing_stale_or_damaged_is_measured_and_nothing_else(
     assert "0 written" in again.output and path.read_bytes() == first
     path.write_bytes(first[:-1])
     assert re.search("is ignored: .*1 written", make("toy").output, re.S)
-    monkeypatch.setattr(shipped, "source_digest", lambda module: "other")
+    monkeypatch.setattr(judging, "source_digest", lambda module: "other")
     assert re.search("measured by other code.*1 written", make("toy").output, re.S)
     assert not shipped.read_shipped(toy, [], tmp_path / "files").stale
     assert list((tmp_path / "files").rglob("*.*")) == [path]

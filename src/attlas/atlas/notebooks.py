@@ -21,7 +21,7 @@ from typing import Any
 import attlas
 from attlas.atlas.guides import Guide, docs_folder, guard_formulas, render_guide
 from attlas.lab.files import Damaged, read_json, write_json
-from attlas.versions import versions
+from attlas.provenance import versions
 
 ORDER = (
     "check-a-formula",

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from attlas.versions import versions
+from attlas.provenance import versions
 
 PASSING = ("attlas.surface", "attlas.progress")
 """Modules whose decorators and calls pass on what they are given: `@public` a function, `described(
@@ -224,7 +224,7 @@ class _Used:
             full = _absolute(other, module, self.files[module])
             path = (*((within,) if within else ()), *names[1:])
             if full == "attlas" and path:
-                full, path = f"attlas.{path[0]}", path[1:]
+                full, path = ".".join((full, path[0])), path[1:]
             if not self._ask(full, path):
                 self.texts.add(f"{module}: {names[0]} is {other} {within}")
 

@@ -133,7 +133,7 @@ def _recorded(
     """The recorded verdicts on all claims that match, if the same package made them at their own
     settings: read without JAX, which takes longer to import than all the rest."""
     from attlas.lab.records import Records
-    from attlas.versions import package_digest
+    from attlas.provenance import package_digest
 
     records, found = Records(store), []
     for entry in options.find_entries(patterns, files):

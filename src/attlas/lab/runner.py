@@ -23,7 +23,7 @@ from attlas.lab.measurement import claim_errors_named, machine, measure_batch, n
 from attlas.lab.store import Address, Cell, Store
 from attlas.lab.workers import InProcess, Processes, Progress, WorkerDied, Workers
 from attlas.progress import line_of
-from attlas.versions import package_digest
+from attlas.provenance import package_digest
 
 BUDGET_FACTOR = 4
 """How much more is spent on a repetition than on the first sight of a refutation."""

@@ -31,7 +31,7 @@ from attlas.lab.judging import verdict_digest
 from attlas.lab.measurement import now
 from attlas.lab.records import PLAIN, VERDICT_WORD, checked_id
 from attlas.lab.runner import Result
-from attlas.versions import versions
+from attlas.provenance import versions
 
 FOLDER = Path(attlas.__file__).with_name("evidence")
 LIMIT = 80_000

@@ -35,7 +35,7 @@ from attlas.lab import KEEP_MEMORY, ONE_THREAD, cluster
 from attlas.lab.measurement import keep_compiled
 from attlas.lab.simulations import simulation
 from attlas.lab.store import Store
-from attlas.versions import package_digest
+from attlas.provenance import package_digest
 
 SECONDS_BETWEEN_COUNTS = 3.0
 """Between two counts of a cluster's workers, and what one of its answers may take."""

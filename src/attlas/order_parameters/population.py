@@ -51,10 +51,8 @@ def draw_points(
     """Random numbers of `points` sequences, in blocks: normals [block, r + p, L, n] and so on.
 
     Arguments:
-        problem, shape: as `check_problem` gives it.
-        points: rounded up to a power of two, beyond `BLOCK` to a multiple of it: each block is a
-            net, with the balance of one.
-        seed, place: each pair has numbers of its own.
+        problem, shape: as `check_problem` gives it. `seed, place`: each pair has its own numbers.
+        points: rounded up to a power of two, beyond `BLOCK` to a multiple of it, each block a net.
         quasi: scrambled Sobol points; plain random numbers otherwise.
     """
     count = whole("points", points, 1)
@@ -89,8 +87,7 @@ _each_sequences = jax.jit(jax.vmap(sequences, (0, None)))
 
 
 def mean_loss(points: Points, problem: Problem, state: State) -> Array:
-    """The risk of one state: exact, or the mean over points [block, ..., n], in whose precision
-    sequences are computed."""
+    """The risk of one state: exact, or the mean over points [block, ..., n], in their precision."""
     if problem.exact is not None:
         return problem.exact(state.m, state.q)
     here, there = in_precision((problem, state), points)
@@ -125,8 +122,7 @@ def in_precision(tree: Any, points: Points) -> Any:
 
 
 def repeated(function: Any, points: Points, problems: Problem, *others: Any) -> Any:
-    """`function(points, problem, ...)` of each repeat: a closed form all at once, samples one
-    repeat after the other, since each keeps the machine busy."""
+    """`function(points, problem, ...)` of each repeat: samples one after the other."""
     if problems.exact is not None:
         return jax.vmap(functools.partial(function, points))(problems, *others)
     return jax.lax.map(lambda one: function(points, *one), (problems, *others))
@@ -148,11 +144,8 @@ def prepare(
     dim: Any = None,
     scheduled: bool = False,
 ) -> Prepared:
-    """Check that overlaps, parameters and problem fit, before anything runs.
-
-    Arguments: as in `descend`; schedules of the problem have their values at step 0 unless it is
-    `scheduled`.
-    """
+    """Check that overlaps, parameters and problem fit, before anything runs. Schedules of the
+    problem have their values at step 0 unless it is `scheduled`; the rest is as in `descend`."""
     overlaps = overlaps.checked(constraint)
     repeats = len(overlaps.m)
     problems = as_problems(problem, repeats)
@@ -182,17 +175,14 @@ def risk(
     seed: int = 0,
     quasi: bool = True,
 ) -> Estimate:
-    """The expected loss at overlaps [repeat, ...], and its standard error.
-
-    Exact, with error 0, if the problem has a closed form. Otherwise a mean over `points` sequences
-    that all repeats share: quasi-random in 16 independently scrambled sets, whose spread gives the
-    error, or plain.
+    """The expected loss at overlaps [repeat, ...], and its standard error: exact, with error 0, if
+    there is a closed form, or a mean over `points` sequences that all repeats share, quasi-random
+    in 16 independently scrambled sets, whose spread gives the error, or plain.
 
     Arguments:
-        problem: one, or one for each repeat.
+        problem: one, or one for each repeat. `overlaps`: [repeat, ...].
         parameters: of the head, a tree of arrays [repeat, ...].
-        overlaps: [repeat, ...]. `points`: sequences. `seed`: of them.
-        quasi: quasi-random sequences; plain ones otherwise.
+        points: sequences. `seed`: of them. `quasi`: quasi-random; plain ones otherwise.
 
     >>> import numpy as np
     >>> from attlas.order_parameters import (
@@ -299,8 +289,7 @@ _gradients = jax.jit(functools.partial(repeated, loss_and_gradient))
 
 
 def keep(state: State, constraint: str) -> State:
-    """A state whose columns satisfy the constraint: divided by their lengths, or made orthonormal
-    one after the other."""
+    """A state whose columns satisfy the constraint: divided by their lengths, or orthonormal."""
     if constraint == "none":
         return state
     u = state.u
@@ -313,8 +302,7 @@ def keep(state: State, constraint: str) -> State:
 
 
 def root(s: Float[Array, "*b p p"]) -> Float[Array, "*b p p"]:
-    """The lower triangular root of a positive semidefinite matrix, column by column: for small
-    matrices in large numbers faster than LAPACK's, and 0 in directions of no variance."""
+    """The lower triangular root of a semidefinite matrix, 0 in directions of no variance."""
     p = s.shape[-1]
     columns: list[Array] = []
     for j in range(p):
@@ -377,12 +365,10 @@ def best_overlaps(
 
     Arguments:
         problem: one, or several, each of which gets its own starts in the same program.
-        columns, directions: p and r.
+        columns, directions: p and r. `constraint`: as in `descend`.
         starts: random coordinates for each problem. `scale`: their size.
-        parameters: start of the head's parameters, the same for all.
-        points: sequences of the sampled risk that is descended.
-        trips: evaluations at most.
-        constraint: as in `descend`. `seed`: of the starts and the sequences.
+        parameters: start of the head's parameters, the same for all. `trips`: evaluations at most.
+        points: sequences of the sampled risk that is descended. `seed`: of them and of the starts.
 
     Returns: a Dataset over (problem, start) with `m`, `q`, `found` (the value that was descended
     to) and `fresh` (the value on other points), and over problem with those of the best start,

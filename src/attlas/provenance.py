@@ -10,7 +10,7 @@ from pathlib import Path
 def versions() -> str:
     """Of what computes: JAX, NumPy, SciPy, optax and equinox, in one text.
 
-    >>> from attlas.versions import versions
+    >>> from attlas.provenance import versions
     >>> len(versions().split())
     6
     """
