@@ -16,7 +16,8 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from attlas.estimators import SingleLocationClassifier, SingleLocationRegressor, load_estimator
-from attlas.estimators.bags import SingleRowsWarning, WeakMomentsWarning, read_bags
+from attlas.estimators.bags import WeakMomentsWarning
+from attlas.estimators.instances import SingleRowsWarning, read_bags
 from tests.conftest import SEED
 
 

@@ -23,7 +23,7 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import Tags, _safe_indexing
+from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.class_weight import compute_sample_weight
@@ -35,7 +35,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from attlas.errors import InputError, check_memory
+from attlas.errors import check_memory
+from attlas.estimators.instances import SingleRowsWarning, of_bags, read_bags
 from attlas.estimators.resampling import (
     balanced_folds,
     checked_weight,
@@ -53,74 +54,6 @@ from attlas.single_location.bags import FOLDS, SAME_FUNCTION, Selection, linear_
 
 class WeakMomentsWarning(UserWarning):
     """The moments from which the fit begins are no larger than those of shuffled targets."""
-
-
-class SingleRowsWarning(UserWarning):
-    """Rows without ids were taken as bags of one instance each."""
-
-
-def read_bags(X: Any, ids: Any = None) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
-    """All instances [N, d], bag after bag, and the length of each bag.
-
-    Arguments:
-        X: an array [bags, instances, features], a list of arrays [instances, features], or rows
-            [N, features], each a bag, unless there are ids.
-        ids: for each row the bag that it belongs to; bags are in the order in which they first
-            occur.
-
-    Returns: for rows without ids, X itself and no lengths.
-    """
-    if ids is not None:
-        ids = column_or_1d(ids)
-        check_consistent_length(X, ids)
-        if (ids != ids).any():
-            raise ValueError("bags contains NaN: every row must have an id")
-        _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-        rank = np.argsort(np.argsort(first))[inverse.ravel()]
-        return _safe_indexing(X, np.argsort(rank, kind="stable")), np.bincount(rank)
-    if isinstance(X, list | tuple) and not len(X):
-        raise ValueError("X is an empty list: there must be bags")
-    listed = isinstance(X, list | tuple) or (
-        isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1
-    )
-    if listed and any(_is_table(bag) for bag in X):
-        bags = [_table(i, bag) for i, bag in enumerate(X)]
-        for i, bag in enumerate(bags):
-            if bag.shape[1] != bags[0].shape[1]:
-                raise ValueError(
-                    f"bag {i} has {bag.shape[1]} features and bag 0 has {bags[0].shape[1]}: all "
-                    "bags must have the same"
-                )
-        return np.concatenate(bags), np.array([len(bag) for bag in bags])
-    if getattr(X, "ndim", 2) == 3:
-        X = np.asarray(X)
-        if 0 in X.shape:
-            raise ValueError(
-                f"X has the shape {X.shape}: there must be bags, instances and features"
-            )
-        return X.reshape(-1, X.shape[2]), np.full(len(X), X.shape[1])
-    return X, np.array([])
-
-
-def _is_table(bag: Any) -> bool:
-    nested = isinstance(bag, list | tuple) and bag and np.ndim(bag[0]) == 1
-    return getattr(bag, "ndim", 2 if nested else 0) == 2
-
-
-def _table(i: int, bag: Any) -> np.ndarray:
-    try:
-        table = np.asarray(bag)
-    except ValueError:
-        raise InputError(
-            f"bag {i} has rows of different lengths: it must be an array [instances, features]"
-        ) from None
-    if len(table) == 0:
-        raise ValueError(f"bag {i} is empty: every bag must have at least one instance")
-    if table.ndim != 2:
-        raise InputError(
-            f"bag {i} has the shape {table.shape}: it must be an array [instances, features]"
-        )
-    return table
 
 
 class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -200,9 +133,9 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y "
                 "is None."
             )
-        y = self._targets(_of_bags("y", y, bags, len(instances)))
+        y = self._targets(of_bags("y", y, bags, len(instances)))
         check_consistent_length(instances, y)
-        sample_weight = _of_bags("sample_weight", sample_weight, bags, len(instances))
+        sample_weight = of_bags("sample_weight", sample_weight, bags, len(instances))
         weight, seed = checked_weight(sample_weight, y, "bag"), seed_of(self.random_state)
         weight = weight * self._class_weight(y)
         contents = (x.tobytes() + repr(t).encode() for x, t in zip(instances, y, strict=True))
@@ -225,7 +158,7 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
                 features=self.features,
                 whole=self.whole,
                 seed=seed,
-                tell=self._tell,
+                tell=lambda told: self.verbose and print(f"[{type(self).__name__}] {told}"),
                 penalty=self.penalty,
                 heads=self.n_heads,
                 norm=self.use_norm,
@@ -259,10 +192,6 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
                 WeakMomentsWarning,
             )
         return self
-
-    def _tell(self, sentence: str) -> None:
-        if self.verbose:
-            print(f"[{type(self).__name__}] {sentence}", flush=True)
 
     def _class_weight(self, y: np.ndarray) -> Any:
         return 1.0
@@ -321,13 +250,9 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         return [w @ self.selection_.loudness for w in self.mixture_.attention(instances)]
 
     def instance_scores(self, X: Any, bags: Any = None) -> Any:
-        """What each instance adds to what is said of its bag, in the units of `predict` or of the
-        log odds: large where it speaks loudly, whatever its attention. Together they are what the
-        head says of the bag; the offset and the companion's part come to it.
-
-        Returns arrays [length], or [length, k] for k outputs or classes: one array [bags, ...] if
-        all have the same length, else a list.
-        """
+        """What each instance adds to what the head says of its bag, in the units of `predict` or
+        of the log odds, [length] or [length, k]; all of them make up what the head says. One array
+        [bags, ...] if all have the same length, else a list."""
         check_is_fitted(self)
         spoken = [self._unscaled(x, 0) for x in self.mixture_.speak(self._instances(X, bags))]
         spoken = [x[:, 0] if x.shape[1] == 1 else x for x in spoken]
@@ -433,23 +358,21 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         if abs(right - swapped) <= 0.01 * max(abs(right), abs(swapped)):
             return (
                 f"{begun}another function fits as well: which of the two selects cannot be told "
-                "from "
-                "these bags."
+                "from these bags."
             )
         names = ("as the moments have them", "exchanged")
         better, worse = names if right < swapped else names[::-1]
         low, high = sorted((right, swapped))
         return (
             f"The roles of what selects and what speaks fit better {better} (loss {low:.3g}) than "
-            f"{worse}"
-            f" ({high:.3g}): the better is kept, and the solution is not swapped."
+            f"{worse} ({high:.3g}): the better is kept, and the solution is not swapped."
         )
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, bags: Any = None) -> float:
         """R² of the predictions of a regressor, the accuracy of those of a classifier."""
         said = self.predict(X, bags)
-        y = _of_bags("y", y, bags, len(said))
-        weight = _of_bags("sample_weight", sample_weight, bags, len(said))
+        y = of_bags("y", y, bags, len(said))
+        weight = of_bags("sample_weight", sample_weight, bags, len(said))
         return float(type(self)._metric(y, said, sample_weight=weight))
 
     _score_name: ClassVar[str]
@@ -460,22 +383,6 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
     """Targets of the fit [n, k]."""
     _decided: Callable[[np.ndarray], np.ndarray]
     """What outputs [n, k] say of the numbers."""
-
-
-def _of_bags(name: str, values: Any, ids: Any, count: int) -> Any:
-    """One value for each bag, of values for each row that are equal within a bag."""
-    if ids is None or values is None or np.shape(values)[:1] == (count,) != np.shape(ids)[:1]:
-        return values
-    values, ids = np.asarray(values), np.asarray(ids)
-    check_consistent_length(values, ids)
-    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    bad = np.flatnonzero(values != values[first][inverse.ravel()])
-    if bad.size:
-        raise ValueError(
-            f"{name} differs within the bag {ids.tolist()[bad[0]]!r}: all rows of a bag must have "
-            "the same"
-        )
-    return values[np.sort(first)]
 
 
 class SingleLocationRegressor(RegressorMixin, _SingleLocation):
@@ -549,9 +456,9 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
         return self._decided(self._respond(X, bags))
 
     def _targets(self, y: Any) -> np.ndarray:
-        if np.ndim(y) != 2 or np.shape(y)[1] < 2:
-            y = column_or_1d(y, warn=True)
         y = np.asarray(y)
+        if y.ndim != 2 or y.shape[1] < 2:
+            y = column_or_1d(y, warn=True)
         if y.dtype.kind not in "biuf":
             y = y.astype(np.float64)
         if not np.isfinite(y).all():
