@@ -133,10 +133,10 @@ def kept_beside(
         decay=0.1,
         noise=0.1,
         dropout=0.1,
-        steps=(1200, 400, 600),
+        steps=(1600, 400, 600),
         batch=(48, 32, 32),
         rate=0.012,
-        runs=16,
+        runs=24,
         sequences=500,
     ),
     paper=dict(
@@ -374,7 +374,7 @@ def posterior_while_training(evidence: xr.Dataset) -> Figure:
     " all. Decay, noise and dropout do not make it forget; a state with hardly more room than the"
     " posterior cannot hold as much. A task that reads those counts profits from what is left.",
     measured_by=trained_encoders,
-    quick=dict(data="topics", steps=1200, batch=48),
+    quick=dict(data="topics", steps=1600, batch=48),
     paper=dict(steps=2000),
     rule=Order(),
     control=Control(
