@@ -244,7 +244,7 @@ ON_BAGS: dict[str, Callable[..., Fitted]] = {
     "SVM on means": svm_on(means),
     "SVM on extremes": svm_on(extremes),
     "forest on means and extremes": forest_on_bags,
-    "MI kernel": pooled_similarities(np.add, SVC(kernel="linear")),
+    "MI kernel": pooled_similarities(np.add, SVC(kernel="linear", max_iter=20_000)),
     "MILES": pooled_similarities(
         np.maximum, LinearSVC(penalty="l1", dual=False, max_iter=300, random_state=SEED)
     ),

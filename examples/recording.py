@@ -32,7 +32,8 @@ def main(path: Path = DATA) -> SingleLocationClassifier:
     frame = sounds(path)
     features = frame.drop(columns=["label", "bag"])
     heard = frame.bag % 4 != 0  # a quarter of the recordings is kept aside
-    model = SingleLocationClassifier(random_state=0)
+    # Linear, so that features are named that select.
+    model = SingleLocationClassifier(features="linear", random_state=0)
     model.fit(features[heard], frame.label[heard], bags=frame.bag[heard])
     print(model.explain())
     rest, ids = features[~heard], frame.bag[~heard]
