@@ -3,10 +3,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from attlas.claims.rules import Approximation, Order
+from attlas.claims.rules import Order
 from attlas.errors import InputError
 from attlas.lab.runner import run
-from attlas.latent_posterior.claims.encoders import Spoilt
 from attlas.latent_posterior.claims.forward_pass import (
     CONTEXTS,
     best_average,
@@ -14,22 +13,14 @@ from attlas.latent_posterior.claims.forward_pass import (
     posterior_risks,
 )
 from attlas.latent_posterior.claims.in_context import prefixes
-from attlas.latent_posterior.claims.runs import over_runs, sides
 from attlas.latent_posterior.claims.trained_transfer import (
     exact_number,
     masked_answers,
     probe_excess,
     slope_over_runs,
 )
-from attlas.latent_posterior.claims.variants import hardest, nearest
-from attlas.latent_posterior.latent_tasks import (
-    Data,
-    Locations,
-    Pairs,
-    draw_runs,
-    harmonics,
-    rbf_powers,
-)
+from attlas.latent_posterior.claims.variants import hardest
+from attlas.latent_posterior.latent_tasks import Data, Pairs, draw_runs, harmonics, rbf_powers
 from tests.maps import *  # noqa: F403
 
 MAP = "latent-posterior"
@@ -112,7 +103,7 @@ def test_the_best_local_average_has_the_distance_that_samples_have():
         rng = np.random.default_rng(key)
         tokens, query = np.asarray(seen.tokens, float)[1:, :, :6], np.asarray(seen.query, float)[1:]
         places = np.concatenate([tokens[..., :2], query[:, :, None, :2]], 2)
-        phi = harmonics(np.arctan2(places[..., 1], places[..., 0]), task.powers[1])
+        phi = harmonics(np.arctan2(places[..., 1], places[..., 0]), task.powers[1], np)
         function = (phi * rng.normal(size=(1, CONTEXTS, 1, phi.shape[-1]))).sum(-1)
         tokens[..., 2] = function[..., :-1] + 0.3 * rng.normal(size=tokens.shape[:-1])
         drawn = Data(np.ones((1, CONTEXTS, 6)), None, tokens, query)
@@ -148,47 +139,3 @@ def test_the_hardest_variant_is_the_only_one_that_changes():
     assert Order().judge(changed).word == "refuted"
     easy = evidence["upper"] - xr.DataArray([9.0, 3.0, 0.5], {"inequality": names})
     assert Order().judge(evidence.assign(hardest(evidence, upper=easy))).word == "confirmed"
-
-
-def test_of_false_variants_the_nearest_is_judged_and_those_that_are_none_are_not():
-    evidence = xr.Dataset(
-        {
-            "predicted": ("cell", [1.0, 2.0]),
-            "measured": ("cell", [1.01, 2.0]),
-            "error": ("cell", [0.001, 0.001]),
-            "wrong": (("variant", "cell"), [[np.nan, 1.0], [0.8, np.nan]]),
-            "error_of_wrong": (("variant", "cell"), [[np.nan, 0.002], [0.003, np.nan]]),
-        }
-    )
-    changed = evidence.assign(nearest(evidence, 1.0))  # off by a half and by a fifth
-    assert changed["measured"].values.tolist() == [0.8, 2]
-    assert changed["error"].values.tolist() == [0.003, 0.001]
-    assert Approximation(margin=0.05).judge(evidence).word == "confirmed"
-    assert Approximation(margin=0.05).judge(changed).word == "refuted"
-    half = evidence.assign(nearest(evidence, 0.5))
-    np.testing.assert_allclose(half["measured"], [0.905, 2])
-
-
-def test_runs_that_failed_are_left_out_and_counted():
-    values = xr.DataArray([[1.0, 3, np.nan, 5, 7], [1, 2, 3, np.nan, np.nan]], dims=("a", "run"))
-    found = over_runs(values)
-    assert found["repetitions"].values.tolist() == [4, 3]
-    assert float(found["error"][0]) == pytest.approx(np.std([1, 3, 5, 7], ddof=1) / 2)
-    assert np.isnan(found["error"][1])  # more than a quarter failed
-    upper, lower = (
-        xr.DataArray([4.0, 6, 8, 9], dims="run"),
-        xr.DataArray([1.0, 2, np.nan, 3], dims="run"),
-    )
-    both = sides(("lower: upper", lower, upper))
-    assert float(both["lower"][0]) == 2 and float(both["upper"][0]) == pytest.approx(19 / 3)
-
-
-def test_spoilt_sequences_have_targets_of_others_or_begin_with_another_latent():
-    ways = np.arange(3)
-    task = Locations(np.zeros((3, 2)), np.full(3, 5.0), np.full(3, 0.01), np.full(3, 6))
-    seen = draw_runs(Spoilt(task, ways), jax.random.split(jax.random.key(8), 3), 400)
-    off = np.linalg.norm(np.asarray(seen.tokens) - np.asarray(seen.target)[:, :, None], axis=-1)
-    near = (off < 0.2).mean(1)  # [way, place]
-    assert near[0].min() == 1 and near[1].max() < 0.05
-    # The place of the change is uniform from 0 to 5: the first token is of another in 5 of 6.
-    np.testing.assert_allclose(near[2], (1 + np.arange(6)) / 6, atol=0.08)

@@ -88,24 +88,6 @@ def test_gradients_of_counted_attention_are_those_of_differences(rows):
         check_grads(total, (keys, 0.7, 0.3), order=1, modes=["rev"], rtol=1e-5)
 
 
-def test_cme_is_the_same_for_few_queries_and_for_many(rows):
-    queries, keys, _ = rows
-    with jax.enable_x64(True):
-        counts, wide = jnp.asarray(COUNTS, float), np.random.default_rng(5).normal(size=(4, 6))
-        every = cme_counted(np.tile(queries, (4, 1)), keys, wide, counts, 0.7, 0.3)
-        np.testing.assert_allclose(
-            cme_counted(queries, keys, wide, counts, 0.7, 0.3), every[:2], rtol=0, atol=1e-13
-        )
-
-
-def test_random_encoders_are_random_encoders():
-    keys = jax.random.split(jax.random.key(4), 3)
-    many = encoders.random_encoders(keys, 4, 2, width=6, mlp=False)
-    one = random_encoder(keys[1], 4, 2, width=6, mlp=False)
-    for all_of_them, its in zip(*map(jax.tree.leaves, (many, one)), strict=True):
-        np.testing.assert_allclose(all_of_them[1], its, rtol=1e-6)
-
-
 @pytest.mark.parametrize("attention", ["softmax", "CME"])
 def test_an_encoder_sees_a_sequence_as_a_set(attention):
     with jax.enable_x64(True):
@@ -279,34 +261,11 @@ def test_a_run_that_diverges_is_marked_and_the_others_go_on():
     found = train_encoders(start, topics, keys, Recipe(5, 8, rate), record_every=1)
     alone = train_encoders(start, topics, keys, Recipe(5, 8, 0.01), record_every=1)
     assert found.finite.tolist() == [True, False]
-    for leaf, good in zip(*map(jax.tree.leaves, (found.path, alone.path)), strict=True):
+    for leaf, good, first in zip(
+        *map(jax.tree.leaves, (found.path, alone.path, start)), strict=True
+    ):
         np.testing.assert_array_equal(leaf[:, 0], good[:, 0])
-        assert np.isnan(leaf[:, 1]).all()  # counted as failed
-    seen = draw_runs(topics, keys, 20)
-    assert np.isfinite(excess_risk(found.encoders, topics, seen)).tolist() == [True, False]
-
-
-def test_a_steep_gradient_moves_no_further_than_one_of_norm_1():
-    optimiser = encoders._optimiser(0.1, 0.0, 10)
-    start = {"w": jnp.zeros(2)}
-    steep, flat = (
-        optimiser.update({"w": x}, optimiser.init(start), start)
-        for x in (jnp.array([30.0, 40.0]), jnp.array([0.6, 0.8]))
-    )
-    for a, b in zip(jax.tree.leaves(steep), jax.tree.leaves(flat), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
-    short = optimiser.update({"w": jnp.array([0.3, 0.4])}, optimiser.init(start), start)
-    moments = [x for x in jax.tree.leaves(short[1]) if jnp.ndim(x)]
-    np.testing.assert_allclose(moments[0], [0.03, 0.04], rtol=1e-6)
-
-
-def test_networks_are_read_without_dropout_and_trained_with_it():
-    topics, keys = some_topics(2), jax.random.split(jax.random.key(3), 2)
-    recipe = Recipe(20, 8, 0.01, dropout=np.array([0.0, 0.5]))
-    dropped = train_encoders(encoders_of(2), topics, keys, recipe).encoders
-    plain = train_encoders(encoders_of(2), topics, keys, Recipe(20, 8, 0.01)).encoders
-    np.testing.assert_allclose(dropped.read[0], plain.read[0], rtol=1e-4, atol=1e-6)
-    assert abs(dropped.read[1] - plain.read[1]).max() > 1e-3
+        assert (leaf[:, 1] == first[1]).all()  # counted as not trained
 
 
 def test_training_on_a_sample_reads_that_sample_only():
@@ -327,10 +286,8 @@ def test_vectors_are_learnt_by_their_squares():
     assert (after < 0.1 * before).all()
 
 
-def test_weights_move_as_adamw_says_with_a_rate_that_falls_as_a_cosine(monkeypatch):
+def test_weights_move_as_adamw_says_with_a_rate_that_falls_as_a_cosine():
     """The outputs' weights, on one sequence and noise whose first draws are known."""
-    monkeypatch.setattr(encoders, "STEEPEST", np.inf)
-    encoders._step_of.cache_clear()
     rng, rates, decays = np.random.default_rng(6), (0.02, 0.05), (0.3, 0.8)
     noises, batch, steps, runs = (0.7, 1.9), 8, 2, range(2)
     topics, keys = some_topics(2), jax.random.split(jax.random.key(3), 2)
@@ -346,8 +303,7 @@ def test_weights_move_as_adamw_says_with_a_rate_that_falls_as_a_cosine(monkeypat
             before = jax.tree.map(lambda x, t=t: x[t], found.path)
             read = np.asarray(before.read[run], float)
             state = np.asarray(represent(before, one)[run, -1, 0], float)
-            spoilt = jax.random.split(jax.random.fold_in(keys[run], t))[1]
-            noise, _ = jax.random.split(spoilt)
+            noise = jax.random.split(jax.random.fold_in(keys[run], t))[1]
             seen = state + noises[run] * np.asarray(jax.random.normal(noise, (batch, 8)), float)
             chances = np.exp(seen @ read)
             chances /= chances.sum(1, keepdims=True)
@@ -359,7 +315,6 @@ def test_weights_move_as_adamw_says_with_a_rate_that_falls_as_a_cosine(monkeypat
             np.testing.assert_allclose(
                 found.path.read[t + 1, run], read - rate * (move + decays[run] * read), atol=1e-5
             )
-    encoders._step_of.cache_clear()
 
 
 def test_the_excess_is_the_divergence_from_the_bayes_predictor():
@@ -441,6 +396,6 @@ def test_numbers_that_need_not_be_given():
     assert numbers_by_default(encoders) == [
         "PairHead heads=1",
         "random_encoder width=16 layers=1 heads=2",
-        "Recipe steps=1000 batch=32 rate=0.01 decay=0 noise=0 dropout=0",
+        "Recipe steps=1000 batch=32 rate=0.01 decay=0 noise=0",
         "explained ridge=1e-06",
     ]

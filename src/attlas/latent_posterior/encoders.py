@@ -71,15 +71,13 @@ def cme_counted(
     # Scaled by the roots of the counts on both sides, so that a count of 0 leaves the ridge.
     system = root[:, None] * kernel(keys, keys) * root + ridge * jnp.eye(len(keys))
     factor = jnp.linalg.cholesky(jax.lax.stop_gradient(system))
-
-    def solved(right: Float[Array, "n c"]) -> Float[Array, "n c"]:
-        return jax.lax.custom_linear_solve(  # cheaper than the gradient of the factor
-            lambda x: system @ x, right, lambda _, y: cho_solve((factor, True), y), symmetric=True
-        )
-
-    asked, held = kernel(queries, keys) * root, root[:, None] * jnp.asarray(values)
-    # Whichever has fewer columns.
-    return asked @ solved(held) if held.shape[1] <= len(asked) else solved(asked.T).T @ held
+    solved = jax.lax.custom_linear_solve(  # cheaper than the gradient of the factor
+        lambda x: system @ x,
+        root[:, None] * values,
+        lambda _, y: cho_solve((factor, True), y),
+        symmetric=True,
+    )
+    return (kernel(queries, keys) * root) @ solved
 
 
 class EncoderLayer(eqx.Module):
@@ -117,11 +115,10 @@ class EncoderLayer(eqx.Module):
         counts = counts if self.attention == "softmax" else counts.at[-1].set(0)
 
         def head(query: Any, key: Any, value: Any, temperature: Any, ridge: Any) -> Array:
-            # What is linear in the states is applied where there are fewer: to those that ask.
-            held = (states, counts, jnp.exp(temperature))
+            inputs = (asking @ query, states @ key, states @ value, counts, jnp.exp(temperature))
             if self.attention == "softmax":
-                return softmax_counted(asking @ query @ key.T, states, *held) @ value
-            return cme_counted(asking @ query, states @ key, *held, jnp.exp(ridge)) @ value
+                return softmax_counted(*inputs)
+            return cme_counted(*inputs, jnp.exp(ridge))
 
         learnt = (self.query, self.key, self.value, self.log_temperature, self.log_ridge)
         return jax.vmap(head)(*learnt).sum(0)
@@ -242,42 +239,23 @@ def random_encoder(
     return Encoder(embed, offset[0], blank[0], depth, jnp.zeros((width, outputs)))
 
 
-@functools.partial(jax.jit, static_argnames=("dim", "outputs", "shape"))
-def _random_encoders(
-    keys: Array, dim: int, outputs: int, shape: tuple[tuple[str, Any], ...]
-) -> Any:
-    return jax.vmap(lambda key: random_encoder(key, dim, outputs, **dict(shape)))(keys)
-
-
-def random_encoders(keys: Array, dim: int, outputs: int, **shape: Any) -> Encoder:
-    """As many encoders as there are keys, in one program; the rest is as of `random_encoder`."""
-    return _random_encoders(keys, dim, outputs, tuple(sorted(shape.items())))
-
-
 # --- training -------------------------------------------------------------------------------------
 
 
 class Recipe(NamedTuple):
-    """How encoders are trained: `steps` of AdamW on batches, with gradients of norm `STEEPEST` at
-    most, a rate that falls to 0 as a cosine and weight decay; before the representation is read it
-    gets normal `noise`, and loses a share of its entries, the `dropout`."""
+    """How encoders are trained: `steps` of AdamW on batches, with a rate that falls to 0 as a
+    cosine, weight decay, and normal `noise` on the representation before it is read."""
 
     steps: Any = 1000
     batch: int = 32
     rate: Any = 1e-2
     decay: Any = 0.0
     noise: Any = 0.0
-    dropout: Any = 0.0
-
-
-STEEPEST = 1.0
-"""The norm to which longer gradients are cut: a single steep batch has thrown networks so far that
-they never came back."""
 
 
 class Trained(NamedTuple):
     """Encoders [run] after training, their weights every so many `steps` [record, run], and whether
-    a run stayed finite; one that did not has no weights, NaN, and so is all that is asked of it."""
+    a run stayed finite; the weights of one that did not are those that it began with."""
 
     encoders: Any
     path: Any
@@ -299,7 +277,7 @@ def train_encoders(
 
     Arguments:
         encoders, task, keys: with a leading axis of runs; `Encoder`s or `PairHead`s.
-        recipe: steps, batch and the rest, from the rate on, may differ between runs, [run].
+        recipe: steps, batch and the rest; rate, decay and noise may differ between runs, [run].
         data: [run, n] sequences to learn from; without them every batch is drawn afresh.
         record_every: steps between two records of the weights.
 
@@ -321,7 +299,7 @@ def train_encoders(
         _check_targets(data.target, drawn.target, outputs)
     learnt = (encoders, jax.vmap(_optimiser(1.0, 0.0, steps).init)(encoders))
     path = iterate(
-        _step_of(longest, batch, any(x.any() for x in rates[2:])),
+        _step_of(longest, batch),
         _weights,
         learnt,
         (steps, single, keys, data, rates),
@@ -330,11 +308,11 @@ def train_encoders(
     )
     finite = path.survived == steps
 
-    def or_none(found: Any, start: Any) -> Any:
+    def or_start(found: Any, start: Any) -> Any:
         shown = finite.reshape(-1, *[1] * (start.ndim - 1))
-        return np.where(shown, found, np.nan).astype(found.dtype)
+        return np.where(shown, found, start)
 
-    last, observed = (jax.tree.map(or_none, x, encoders) for x in (path.last[0], path.observed))
+    last, observed = (jax.tree.map(or_start, x, encoders) for x in (path.last[0], path.observed))
     return Trained(last, observed, path.steps, finite)
 
 
@@ -363,25 +341,16 @@ def _check_scores(encoders: Any, shape: tuple[int, ...]) -> None:
 
 
 def _optimiser(rate: Any, decay: Any, steps: Any) -> optax.GradientTransformation:
-    def falling(t: Any) -> Any:
-        return rate * (1 + jnp.cos(jnp.pi * t / steps)) / 2
-
-    return optax.chain(
-        optax.clip_by_global_norm(STEEPEST),
-        optax.adamw(falling, 0.9, 0.99, 1e-8, weight_decay=decay),
+    return optax.adamw(
+        lambda t: rate * (1 + jnp.cos(jnp.pi * t / steps)) / 2, 0.9, 0.99, 1e-8, weight_decay=decay
     )
 
 
 @functools.cache
-def _step_of(longest: int, batch: int, spoilt: bool) -> Any:
-    def loss(encoder: Any, seen: Data, noise: Any, dropout: Any, key: Array) -> Array:
+def _step_of(longest: int, batch: int) -> Any:
+    def loss(encoder: Any, seen: Data, noise: Any, key: Array) -> Array:
         states = jax.vmap(lambda one: encoder.states(one)[-1])(seen)
-        if spoilt:  # in some run; as many random numbers are dear
-            noises, places = jax.random.split(key)
-            kept = jax.random.uniform(places, states.shape) >= dropout
-            states = jnp.where(kept, states / (1 - dropout), 0)
-            states += noise * jax.random.normal(noises, states.shape)
-        outputs = states @ encoder.read
+        outputs = (states + noise * jax.random.normal(key, states.shape)) @ encoder.read
         if not jnp.issubdtype(seen.target.dtype, jnp.integer):
             return ((outputs - seen.target) ** 2).sum(-1).mean()
         chosen = jax.nn.log_softmax(outputs)
@@ -391,14 +360,14 @@ def _step_of(longest: int, batch: int, spoilt: bool) -> Any:
         steps, *of_runs = args
 
         def one(learnt: Any, task: Any, key: Any, data: Any, rates: Any) -> Any:
-            (encoder, moments), (rate, decay, noise, dropout) = learnt, rates
+            (encoder, moments), (rate, decay, noise) = learnt, rates
             draw, noises = jax.random.split(jax.random.fold_in(key, t))
             if data is None:
                 seen = task.draw(draw, batch, longest)
             else:
                 rows = jax.random.randint(draw, (batch,), 0, data.counts.shape[0])
                 seen = jax.tree.map(lambda x: x[rows], data)
-            slope = jax.grad(loss)(encoder, seen, noise, dropout, noises)
+            slope = jax.grad(loss)(encoder, seen, noise, noises)
             moves, moments = _optimiser(rate, decay, steps).update(slope, moments, encoder)
             return optax.apply_updates(encoder, moves), moments
 
@@ -428,19 +397,16 @@ def _represent(encoders: Any, seen: Data) -> Array:
     return jax.lax.map(run, (encoders, seen))  # one run at a time: their scores take much memory
 
 
-def excess_risk(
-    encoders: Any, task: Task, seen: Data, bayes: Float[Any, "run n o"] | None = None
-) -> Float[np.ndarray, " run"]:
+def excess_risk(encoders: Any, task: Task, seen: Data) -> Float[np.ndarray, " run"]:
     r"""What the networks' risk exceeds that of the Bayes predictor by: the mean of
     $KL(P(y \mid X)\,\|\,\mathrm{network})$ in nats, or of $|E[y \mid X] - \mathrm{network}|^2$.
 
     Arguments:
         encoders, task: of the runs.
         seen: [run, n], sequences of the task; their targets are not read.
-        bayes: the best prediction, where it is known already.
     """
     outputs = np.asarray(represent(encoders, seen)[:, -1] @ encoders.read, float)
-    bayes = task.bayes(seen) if bayes is None else bayes
+    bayes = task.bayes(seen)
     if jnp.issubdtype(seen.target.dtype, jnp.integer):
         gained = special.entr(bayes) + bayes * special.log_softmax(outputs, -1)
         return -gained.sum(-1).mean(-1)

@@ -181,15 +181,9 @@ class Pairs(NamedTuple):
         keys, shape = jax.random.split(key, 3), (samples, 1 + longest)
         angle = 2 * jnp.pi * jax.random.uniform(keys[0], shape)
         points = jnp.stack([jnp.cos(angle), jnp.sin(angle)], -1)
-        z = jax.random.normal(keys[1], (2, self.powers.shape[-1], samples, 1))
-        # Horner's rule in e^{i angle}: features of all degrees would be most of a step's cost.
-        real = imaginary = jnp.zeros(shape)
-        for power, a, b in zip(self.powers[::-1], z[0, ::-1], z[1, ::-1], strict=True):
-            real, imaginary = (
-                real * points[..., 0] - imaginary * points[..., 1] + jnp.sqrt(power) * a,
-                real * points[..., 1] + imaginary * points[..., 0] - jnp.sqrt(power) * b,
-            )
-        function = real
+        phi = harmonics(angle, self.powers, jnp)
+        z = jax.random.normal(keys[1], (samples, phi.shape[-1]))
+        function = (phi * z[:, None]).sum(-1)
         values = function[:, 1:] + self.noise * jax.random.normal(keys[2], (samples, longest))
         tokens = jnp.concatenate([points[:, 1:], values[..., None]], -1)
         query = jnp.pad(points[:, 0], ((0, 0), (0, 1)))
@@ -204,20 +198,20 @@ class Pairs(NamedTuple):
 
     @staticmethod
     def _posterior_mean(tokens: Any, query: Any, counts: Any, powers: Any, noise: Any) -> Any:
-        phi = harmonics(np.arctan2(tokens[..., 1], tokens[..., 0]), powers)
-        asked = harmonics(np.arctan2(query[:, 1], query[:, 0]), powers)
+        phi = harmonics(np.arctan2(tokens[..., 1], tokens[..., 0]), powers, np)
+        asked = harmonics(np.arctan2(query[:, 1], query[:, 0]), powers, np)
         weighted = (phi * counts[..., None]).swapaxes(1, 2)
         system = weighted @ phi + noise**2 * np.eye(phi.shape[-1])
         z = np.linalg.solve(system, weighted @ tokens[..., 2:])
         return (asked[..., None] * z).sum(1)
 
 
-def harmonics(
-    angle: Float[Any, "*n"], powers: Float[Any, " degrees"]
-) -> Float[np.ndarray, "*n features"]:
-    r"""$\sqrt{p_l}\cos l\vartheta$ and $\sqrt{p_l}\sin l\vartheta$, [*n, 2 degrees]."""
-    turned = angle[..., None] * np.arange(len(powers))
-    return np.concatenate([np.cos(turned), np.sin(turned)], -1) * np.sqrt(np.tile(powers, 2))
+def harmonics(angle: Float[Any, "*n"], powers: Float[Any, "*#n degrees"], library: Any) -> Any:
+    r"""$\sqrt{p_l}\cos l\vartheta$ and $\sqrt{p_l}\sin l\vartheta$, [*n, 2 degrees], by NumPy or
+    JAX."""
+    turned = angle[..., None] * np.arange(powers.shape[-1])
+    both = library.concatenate([library.cos(turned), library.sin(turned)], -1)
+    return both * library.sqrt(library.concatenate([powers, powers], -1))
 
 
 def rbf_powers(temperature: float, degrees: int) -> Float[np.ndarray, " degrees"]:

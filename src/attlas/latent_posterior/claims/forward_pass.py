@@ -20,10 +20,9 @@ from attlas.latent_posterior.claims.variants import hardest
 from attlas.latent_posterior.encoders import (
     PairHead,
     Recipe,
-    Trained,
     excess_risk,
     explained,
-    random_encoders,
+    random_encoder,
     represent,
     train_encoders,
 )
@@ -73,7 +72,7 @@ def random_head(key: Array, attention: str) -> PairHead:
         runs=16,
         sequences=1000,
     ),
-    paper=dict(length=(8, 16, 32), steps=800, batch=32, runs=16),
+    paper=dict(length=(8, 16, 32), steps=1500, batch=32, runs=24),
     cells=whole,
     budget="runs",
     precision="float32",
@@ -89,14 +88,13 @@ def trained_heads(cell: Setting, draws: Draws) -> Values:
         return jax.random.split(draws(purpose), lanes[0] * lanes[1])
 
     seen = draw_runs(task, keys("asked"), cell.sequences)
-    bayes = task.bayes(seen)
-    risk = ((bayes - np.asarray(seen.target)) ** 2).mean((1, 2)).reshape(lanes).mean(1)
+    risk = ((task.bayes(seen) - np.asarray(seen.target)) ** 2).mean((1, 2)).reshape(lanes).mean(1)
     heads = {}
     for attention in ("CME", "softmax"):
         start = jax.vmap(lambda key, name=attention: random_head(key, name))(keys("weights"))
         recipe = Recipe(cell.steps, cell.batch, cell.rate)
         heads[attention] = train_encoders(start, task, keys("training"), recipe).encoders
-    excess = [excess_risk(head, task, seen, bayes).reshape(lanes) for head in heads.values()]
+    excess = [excess_risk(head, task, seen).reshape(lanes) for head in heads.values()]
     shares = np.stack(excess) / risk[:, None]
     learnt = [effective_temperature(head).reshape(lanes) for head in heads.values()]
     # Nadaraya-Watson on the same keys and values, at the temperature that the theory has for it.
@@ -147,13 +145,13 @@ def best_average(task: Pairs, seen: Data, row: int) -> LocalAverage:
     length, powers = int(task.length[row]), np.asarray(task.powers[row], float)
     keys = np.asarray(seen.tokens, float)[row, :CONTEXTS, :length, :2]
     query = np.asarray(seen.query, float)[row, :CONTEXTS, None, :2]
-    phi, asked = (harmonics(np.arctan2(x[..., 1], x[..., 0]), powers) for x in (keys, query))
+    phi, asked = (harmonics(np.arctan2(x[..., 1], x[..., 0]), powers, np) for x in (keys, query))
     system = phi @ phi.swapaxes(1, 2) + float(task.noise[row]) ** 2 * np.eye(length)
     cross = (asked @ phi.swapaxes(1, 2))[:, 0]  # the system times the weights of Bayes
     scores = (keys @ query.swapaxes(1, 2))[..., 0]
     weights = special.softmax(scores / TEMPERATURES[:, None, None], -1)
     along = np.einsum("gni,ni->g", weights, cross)
-    size = ((weights.swapaxes(0, 1) @ system) * weights.swapaxes(0, 1)).sum((0, 2))
+    size = np.einsum("gni,nij,gnj->g", weights, system, weights)
     bayes = np.linalg.solve(system, cross[..., None])[..., 0]
     distance = ((bayes * cross).sum() - along**2 / size) / len(cross)
     best = int(distance.argmin())
@@ -295,9 +293,9 @@ def excess_of_heads(evidence: xr.Dataset) -> Figure:
         batch=16,
         rate=0.2,
         runs=16,
-        sequences=CONTEXTS,
+        sequences=400,
     ),
-    paper=dict(length=(4, 8, 16, 32, 64, 128), steps=400, rate=0.1),
+    paper=dict(length=(4, 8, 16, 32, 64, 128), steps=600, rate=0.1),
     cells=whole,
     budget="runs",
     precision="float32",
@@ -334,19 +332,17 @@ def heads_by_length(cell: Setting, draws: Draws) -> Values:
     stays = local_average(seen, shortest[:, 0]) * shortest[:, 1, None, None]
     found = {
         "predicted": [least, least + [average.distance for average in averages]],
-        "measured": [least + excess_risk(heads, task, seen, bayes) for heads in (cme, softmax)],
+        "measured": [least + excess_risk(heads, task, seen) for heads in (cme, softmax)],
         "of_shortest": [least, least + ((stays - bayes) ** 2).mean((1, 2))],
     }
     values = {name: np.reshape(x, (2, sizes, cell.runs)) for name, x in found.items()}
     # For the keys that were drawn, which theory and heads share.
-    apart = values["measured"] - values["predicted"]
-    kept = np.isfinite(apart).all((0, 1))  # runs of which no head failed
-    left = max(2.0, float(kept.sum()))
+    apart = (values["measured"] - values["predicted"]).std(-1, ddof=1)
     return {
-        **on("attention tokens", **{name: x[..., kept].mean(-1) for name, x in values.items()}),
-        **on("attention tokens", error=apart[..., kept].std(-1, ddof=1) / left**0.5),
+        **on("attention tokens", **{name: x.mean(-1) for name, x in values.items()}),
+        **on("attention tokens", error=apart / cell.runs**0.5),
         **on("tokens", x=np.array(cell.length, float)),
-        "repetitions": left,
+        "repetitions": float(cell.runs),
         "attention": ["CME", "softmax"],
         "tokens": list(cell.length),
     }
@@ -358,7 +354,9 @@ def posterior_risks(task: Pairs, seen: Data) -> Float[np.ndarray, " run"]:
     risks = []
     for row, (powers, noise) in enumerate(zip(task.powers, task.noise, strict=True)):
         keys, query = (np.asarray(x, float)[row, ..., :2] for x in (seen.tokens, seen.query))
-        phi, asked = (harmonics(np.arctan2(x[..., 1], x[..., 0]), powers) for x in (keys, query))
+        phi, asked = (
+            harmonics(np.arctan2(x[..., 1], x[..., 0]), powers, np) for x in (keys, query)
+        )
         phi = phi * np.asarray(seen.counts, float)[row, ..., None]
         system = np.eye(phi.shape[-1]) + phi.swapaxes(1, 2) @ phi / noise**2
         spread = np.linalg.solve(system, asked[..., None])[..., 0]
@@ -403,10 +401,10 @@ def risks_by_length(evidence: xr.Dataset) -> Figure:
         steps=800,
         batch=24,
         rate=0.015,
-        runs=12,
+        runs=20,
         sequences=1000,
     ),
-    paper=dict(layers=(1, 2, 3, 4), length=12, width=16, steps=1200, batch=32, rate=0.007, runs=16),
+    paper=dict(layers=(1, 2, 3, 4), length=12, width=16, steps=1500, batch=32, rate=0.01, runs=16),
     cells=whole,
     budget="runs",
     precision="float32",
@@ -424,29 +422,26 @@ def trained_layers(cell: Setting, draws: Draws) -> Values:
     bayes = task.bayes(seen)
     size = (bayes**2).mean((1, 2))
 
-    def networks(layers: int, attention: str) -> tuple[Any, Trained]:
+    def networks(layers: int, attention: str) -> tuple[Any, Any]:
         """Before and after training."""
         shape: dict[str, Any] = {"width": cell.width, "layers": layers, "attention": attention}
-        start = random_encoders(weights, 3, 1, **shape)
+        start = jax.vmap(lambda key: random_encoder(key, 3, 1, **shape))(weights)
         recipe = Recipe(cell.steps, cell.batch, cell.rate)
-        return start, train_encoders(start, task, training, recipe)
+        return start, train_encoders(start, task, training, recipe).encoders
 
     def left_by_probes(encoders: Any) -> Float[np.ndarray, "layer run"]:
         states = np.asarray(represent(encoders, seen), float)
         return np.stack([1 - explained(x, bayes) for x in states.swapaxes(0, 1)])
 
     found = [networks(layers, "softmax") for layers in cell.layers]
-    _, cme = networks(1, "CME")
-    excess = np.stack([excess_risk(after.encoders, task, seen, bayes) for _, after in found])
-    before, left = left_by_probes(found[-1][0]), left_by_probes(found[-1][1].encoders)
+    (_, cme), before_and_after = networks(1, "CME"), found[-1]
+    excess = np.stack([excess_risk(after, task, seen) for _, after in found])
+    before, left = map(left_by_probes, before_and_after)
     nearest = [best_average(task, seen, row).distance for row in range(cell.runs)]
-    of_cme = excess_risk(cme.encoders, task, seen, bayes)
     return {
         **on("depth run", excess=excess / size),
-        **on("depth run", finite=np.stack([after.finite.astype(float) for _, after in found])),
         **on("layer run", left=left, left_before=before),
-        **on("run", cme=of_cme / size, average=np.array(nearest) / size),
-        **on("run", cme_finite=cme.finite.astype(float)),
+        **on("run", cme=excess_risk(cme, task, seen) / size, average=np.array(nearest) / size),
         "depth": [float(layers) for layers in cell.layers],
         "layer": [1.0 + layer for layer in range(cell.layers[-1])],
     }

@@ -10,13 +10,13 @@ from jaxtyping import Float
 from scipy import special
 
 from attlas.claims import Control, Draws, Setting, Values, on
-from attlas.claims.rules import Order
+from attlas.claims.rules import Bound, Order
 from attlas.figure import Figure
 from attlas.latent_posterior.claims import latent_posterior
-from attlas.latent_posterior.claims.runs import RUNS, sides
+from attlas.latent_posterior.claims.runs import RUNS, over_runs, sides
 from attlas.latent_posterior.claims.shared import defining, log_figure, random_topics
 from attlas.latent_posterior.claims.variants import hardest
-from attlas.latent_posterior.encoders import Recipe, random_encoders, represent, train_encoders
+from attlas.latent_posterior.encoders import Recipe, random_encoder, represent, train_encoders
 from attlas.latent_posterior.latent_tasks import Data, Topics
 from attlas.latent_posterior.sequential import Prefixes
 
@@ -60,9 +60,9 @@ def with_wrong_labels(cell: Setting, words: Float[Any, "run m v"]) -> Float[Any,
         batch=32,
         rate=0.01,
         runs=24,
-        sequences=96,
+        sequences=32,
     ),
-    paper=dict(latents=4, labels=4, length=24, width=32, steps=2500, batch=64, sequences=100),
+    paper=dict(latents=4, labels=4, length=24, width=32, steps=5000, batch=64, sequences=200),
     budget="runs",
     precision="float32",
     long=True,
@@ -71,8 +71,9 @@ def trained_in_context(cell: Setting, draws: Draws) -> Values:
     """Divergences of what encoders and the Bayes predictor say from the law of every latent, after
     some of its words, right ones and partly wrong ones; and the encoders' distance to Bayes."""
     topics, vocabulary = labelled(cell, draws), cell.inputs * cell.labels
-    weights = jax.random.split(draws("weights"), cell.runs)
-    start = random_encoders(weights, vocabulary, vocabulary, width=cell.width)
+    start = jax.vmap(lambda key: random_encoder(key, vocabulary, vocabulary, width=cell.width))(
+        jax.random.split(draws("weights"), cell.runs)
+    )
     training = jax.random.split(draws("training"), cell.runs)
     recipe = Recipe(cell.steps, cell.batch, cell.rate)
     found = train_encoders(start, Prefixes(topics), training, recipe)
@@ -91,14 +92,14 @@ def trained_in_context(cell: Setting, draws: Draws) -> Values:
         return (truth * (np.log(truth) - law)).sum(-1).mean(2)
 
     network, bayes = said("words", topics.words)
-    apart = np.exp(bayes) * (bayes - network)
-    nats = np.einsum("rz,rzsto->rt", topics.prior, apart) / cell.sequences
+    apart = np.exp(bayes) * (bayes - network), abs(np.exp(bayes) - np.exp(network)) / 2
+    nats, variation = (np.einsum("rz,rzsto->rt", topics.prior, x) / cell.sequences for x in apart)
     misled = said("wrong labels", with_wrong_labels(cell, topics.words))
     even = (topics.words * np.log(topics.words * vocabulary)).sum(-1)
     return {
         **on("run latent t", network=lost(network), bayes=lost(bayes)),
         **on("run latent t", misled_network=lost(misled[0]), misled_bayes=lost(misled[1])),
-        **on("run t", nats=nats),
+        **on("run t", nats=nats, variation=variation),
         **on("run latent", prior=topics.prior, untrained=even),
         **on("run", finite=found.finite.astype(float)),
         "t": [1.0 + seen for seen in range(length)],
@@ -121,47 +122,34 @@ def prefixes(
     origin="our reading",
     reference="regret in context of a pretrained network (Theorem 6.2 of the sequel)",
     statement=r"An encoder is trained to predict the next pair of an input and a label after up to"
-    r" L - 1 pairs of a latent z. On the latent where it is worst, what it loses beside Bayes' rule"
-    r" is at most its divergence $\varepsilon$ from that in the mean over latents times the"
-    r" coverage number $1/p(z)$, over the first L pairs and over those from there to 4 L. Its"
-    r" regret to $P(\cdot \mid z)$ over t pairs is at most $\ln(1/p(z))/t + \varepsilon/p(z)$, in"
-    r" mean over latents, $\varepsilon$ of the first L pairs; at $t = L$ and $t = 4L$. All in mean"
-    r" over networks.",
+    r" L - 1 pairs of a latent z. Its mean regret to $P(\cdot \mid z)$ over t pairs is at most"
+    r" $\ln(1/p(z))/t + \frac1{p(z)}(\varepsilon + \delta)$, up to four times the length of"
+    r" training. $\varepsilon$ and $\delta$ are its divergence from the Bayes predictor and their"
+    r" distance in total variation in pretraining, of the first t pairs and beyond of L of them;"
+    r" $1/p(z)$ is the coverage number of one latent.",
     words="A trained network pays what Bayes' rule pays for not knowing the latent, and its own"
-    " error as often as the latent was rare in training. The theorem has to add the total variation"
-    " to the divergence: a network could lose on one latent what it gains on others, in the first"
-    " order of its distance to Bayes' rule. These do not: on their worst latent they lose two"
-    " thirds of what the coverage number allows.",
+    " error as often as the latent was rare in training. Up to the length of training that follows"
+    " from the definitions; beyond it it is tested, where the bound leaves much room: networks"
+    " lose about twice as much more than Bayes' rule at each pair as before. The total variation"
+    " is needed: beyond Bayes' rule single networks lose on single latents many times their"
+    " divergence over p(z).",
     measured_by=trained_in_context,
-    rule=Order(),
+    rule=Bound(),
     control=Control(
-        "a coverage number that is {size:.0%} smaller, or networks that are as far on the way back"
-        " to their weights before training, at the inequality where it is hardest to tell",
-        lambda e, size: hardest(
-            e, e.lower + size * (e.before - e.lower), e.upper * (1 - size * e.covered)
-        ),
-        size=0.6,
+        "networks that are {size:.0%} of the way back to their weights before training",
+        lambda e, size: {"measured": e.measured + size * (e.before - e.measured)},
+        size=1.0,
     ),
     needs=("regret-in-context", "trained-predictor"),
 )
 def trained_regret(evidence: xr.Dataset) -> Values:
-    found, prior = regrets(evidence), evidence["prior"]
-    t, length = evidence["t"], float(evidence["length"].values.ravel()[0])
-    rows: list[tuple[Any, ...]] = []
-    for name, here in (("up to L", t <= length), ("from L to 4 L", t > length)):
-        window = evidence[["network", "bayes", "nats"]].sel(t=t[here.values]).mean("t")
-        lost = (window["network"] - window["bayes"]) * prior / window["nats"]
-        worst = lost.max("latent")
-        rows.append((f"worst excess, of ε/p(z), {name}: 1", worst, worst, 1.0))
-    for name, at in (("L", length), ("4 L", LONGER * length)):
-        mean = found.sel(t=at, drop=True).weighted(prior.fillna(0)).mean("latent")
-        untrained = evidence["untrained"].weighted(prior.fillna(0)).mean("latent")
-        share = mean["network"] / mean["bound"]
-        rows.append((f"regret, of its bound, at {name}: 1", share, untrained / mean["bound"], 0.0))
-    result = sides(*((name, share, xr.ones_like(share)) for name, share, _, _ in rows))
-    axis = result["lower"]["inequality"]
-    before = xr.concat([row[2] for row in rows], axis).mean("run")
-    return {**result, "before": before, "covered": ("inequality", [row[3] for row in rows])}
+    found = regrets(evidence)
+    return {
+        "bound": found["bound"].mean("run"),
+        "measured": found["network"].mean("run"),
+        **over_runs(found["network"] - found["bound"]),
+        "before": evidence["untrained"].mean("run") + 0 * found["network"].mean("run"),
+    }
 
 
 def regrets(evidence: xr.Dataset) -> xr.Dataset:
@@ -169,10 +157,10 @@ def regrets(evidence: xr.Dataset) -> xr.Dataset:
     pretraining is known up to the length of training only."""
     t = evidence["t"]
     once = -np.log(evidence["prior"]) / t
-    error = evidence["nats"].cumsum("t", skipna=False) / t
+    error = (evidence["nats"] + evidence["variation"]).cumsum("t") / t
     length = int(evidence["length"].values.ravel()[0])
     known = error.where(t <= length, error.sel(t=float(length), drop=True)) / evidence["prior"]
-    so_far = {name: evidence[name].cumsum("t", skipna=False) / t for name in ("network", "bayes")}
+    so_far = {name: evidence[name].cumsum("t") / t for name in ("network", "bayes")}
     return xr.Dataset({**so_far, "once": once, "bound": once + known})
 
 

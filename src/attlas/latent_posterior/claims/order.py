@@ -1,5 +1,6 @@
 """Claims about sequences that are not exchangeable: what encoders without positions lose."""
 
+import functools
 from typing import Any
 
 import jax
@@ -12,12 +13,12 @@ from attlas.claims import Control, Draws, Setting, Values, on, together
 from attlas.claims.rules import Approximation, Order
 from attlas.figure import Figure
 from attlas.latent_posterior.claims import latent_posterior
-from attlas.latent_posterior.claims.runs import RUNS, over_runs
+from attlas.latent_posterior.claims.encoders import RUNS, over_runs
 from attlas.latent_posterior.claims.shared import defining
 from attlas.latent_posterior.encoders import (
     Encoder,
     Recipe,
-    random_encoders,
+    random_encoder,
     represent,
     train_encoders,
 )
@@ -56,12 +57,12 @@ def chains(cell: Setting, draws: Draws) -> Chains:
         smoothing=0.02,
         length=6,
         width=16,
-        steps=1000,
-        batch=48,
-        rate=0.012,
+        steps=1500,
+        batch=64,
+        rate=0.01,
         runs=20,
     ),
-    paper=dict(vocabulary=4, width=32, steps=3000, batch=64, rate=0.004, runs=24),
+    paper=dict(vocabulary=4, width=32, steps=5000, rate=0.003, runs=24),
     cells=together("law"),
     budget="runs",
     precision="float32",
@@ -80,10 +81,11 @@ def trained_on_order(cell: Setting, draws: Draws) -> Values:
     }
     found, recipe = {}, Recipe(cell.steps, cell.batch, cell.rate)
     for name, (some, counts) in ways.items():
-        weights, keys = (
-            jax.random.split(draws(purpose), cell.runs) for purpose in ("weights", "training")
+        made = functools.partial(
+            random_encoder, dim=counts.shape[-1], outputs=cell.vocabulary, width=cell.width
         )
-        start = random_encoders(weights, counts.shape[-1], cell.vocabulary, width=cell.width)
+        start = jax.vmap(made)(jax.random.split(draws("weights"), cell.runs))
+        keys = jax.random.split(draws("training"), cell.runs)
         trained = train_encoders(start, some, keys, recipe)
         seen = Data(np.repeat(counts, cell.runs, 0), None)
         found[name] = divergence(trained.encoders, seen, law, following)

@@ -9,17 +9,12 @@ from jaxtyping import Float
 from attlas.latent_posterior.claims.shared import defining
 
 RUNS = defining("runs >= 8: errors are over runs", lambda s: s.runs >= 8)
-FAILED = 0.25
-"""The share of runs that may become non-finite before nothing is decided by the others."""
 
 
 def over_runs(values: xr.DataArray) -> dict[str, xr.DataArray]:
-    """The standard error of a mean over the runs that stayed finite, and on how many it rests;
-    there is none if more than a quarter failed."""
-    left = values.count("run").astype(float)
-    error = values.std("run", ddof=1) / np.sqrt(left)
-    error = error.where(left >= (1 - FAILED) * values.sizes["run"])
-    return {"error": error, "repetitions": left}
+    """The standard error of a mean over runs, and on how many it rests."""
+    error = values.std("run", ddof=1) / np.sqrt(values.sizes["run"])
+    return {"error": error, "repetitions": xr.full_like(error, values.sizes["run"])}
 
 
 def sides(*pairs: tuple[str, xr.DataArray, xr.DataArray]) -> dict[str, xr.DataArray]:
@@ -28,19 +23,16 @@ def sides(*pairs: tuple[str, xr.DataArray, xr.DataArray]) -> dict[str, xr.DataAr
     names = xr.Variable("inequality", [name for name, _, _ in pairs])
     lower = xr.concat([low for _, low, _ in pairs], names)
     upper = xr.concat([high for _, _, high in pairs], names)
-    apart = upper - lower
-    here = apart.notnull()  # where one side failed the other is left out too
     return {
-        "lower": lower.where(here).mean("run"),
-        "upper": upper.where(here).mean("run"),
-        **over_runs(apart),
+        "lower": lower.mean("run"),
+        "upper": upper.mean("run"),
+        **over_runs(upper - lower),
     }
 
 
 def slope_over_runs(x: Any, values: Float[np.ndarray, "x run"]) -> tuple[float, float]:
     """The slope of the logarithm of the mean over runs against the logarithm of x, with its
-    standard error by leaving out one run after the other (jackknife); runs that failed are NaN."""
-    values = values[:, np.isfinite(values).all(0)]
+    standard error by leaving out one run after the other (jackknife)."""
     logs = np.log(np.asarray(x, float))
     logs = (logs - logs.mean()) / ((logs - logs.mean()) ** 2).sum()
     n = values.shape[1]

@@ -16,7 +16,7 @@ from attlas.figure import Figure
 from attlas.latent_posterior.claims import latent_posterior
 from attlas.latent_posterior.claims.runs import RUNS, over_runs, slope_over_runs
 from attlas.latent_posterior.claims.shared import defining, log_figure
-from attlas.latent_posterior.encoders import Recipe, random_encoders, represent, train_encoders
+from attlas.latent_posterior.encoders import Recipe, random_encoder, represent, train_encoders
 from attlas.latent_posterior.latent_tasks import Topics, draw_runs
 from attlas.latent_posterior.pretraining import tangent
 from attlas.latent_posterior.transfer import condition_number
@@ -55,7 +55,7 @@ def masked_answers(kappa: float) -> Float[np.ndarray, "m m"]:
         runs=24,
         sequences=1000,
     ),
-    paper=dict(samples=8000, steps=3000, sequences=4000),
+    paper=dict(samples=8000, steps=5000, sequences=4000),
     cells=whole,
     budget="runs",
     precision="float32",
@@ -74,13 +74,12 @@ def pretrained_encoders(cell: Setting, draws: Draws) -> Values:
         jnp.concatenate([jax.random.split(draws(name), runs)] * numbers)
         for name in ("weights", "training", "sample", "asked")
     )
-    start = random_encoders(weights, LATENTS, LATENTS, width=cell.width)
+    start = jax.vmap(lambda key: random_encoder(key, LATENTS, LATENTS, width=cell.width))(weights)
     data = draw_runs(topics, sample, cell.samples)
     recipe = Recipe(cell.steps, cell.batch, cell.rate)
     found = train_encoders(start, topics, training, recipe, data=data)
     seen = draw_runs(topics, asked, SETS * cell.labels + cell.sequences)
     states = np.asarray(represent(found.encoders, seen)[:, -1], float)
-    failed = np.where(found.finite, 0, np.nan).reshape(numbers, runs)
     off = special.softmax(states @ np.asarray(found.encoders.read, float), -1) - topics.bayes(seen)
     task = tangent(LATENTS)[:, -1]
     heads = [task @ np.linalg.pinv(masked_answers(kappa).T - 1 / LATENTS) for kappa in cell.kappa]
@@ -89,14 +88,14 @@ def pretrained_encoders(cell: Setting, draws: Draws) -> Values:
     labels, target = task[np.asarray(seen.latent)], topics.posterior(seen) @ task
 
     def split(values: np.ndarray) -> np.ndarray:
-        return values.reshape(numbers, runs) + failed
+        return values.reshape(numbers, runs)
 
     return {
         **on(
             "number run",
             pretraining=split((off**2).sum(-1).mean(-1)),
             head=split((through**2).mean(-1)),
-            probe=split(probe_excess(np.nan_to_num(states), labels, target, cell.labels)),
+            probe=split(probe_excess(states, labels, target, cell.labels)),
             scratch=split(probe_excess(shares, labels, target, cell.labels)),
         ),
         **on("run", finite=found.finite.reshape(numbers, runs).min(0).astype(float)),

@@ -1,4 +1,4 @@
-"""False variants of claims that state several things: each has one of its own, or several."""
+"""False variants of claims that state several inequalities: each has one of its own."""
 
 import xarray as xr
 
@@ -22,26 +22,4 @@ def hardest(
     return {
         "lower": xr.where(chosen, lower, evidence["lower"]),
         "upper": xr.where(chosen, upper, evidence["upper"]),
-    }
-
-
-def nearest(evidence: xr.Dataset, size: float) -> Values:
-    """Of all false variants the one that is nearest to what is predicted, `size` of the way there,
-    and the other comparisons as they were: `Approximation`, where it refutes this, refutes each.
-
-    Arguments:
-        evidence: with `predicted` and `measured`, and `wrong` and `error_of_wrong` along `variant`,
-            NaN where there is none.
-    """
-    wrong = evidence["wrong"]
-    off = abs(wrong / evidence["predicted"] - 1)
-    chosen = off == off.min()
-    there, error = (
-        x.where(chosen).max("variant") for x in (wrong, evidence["error_of_wrong"].fillna(0))
-    )
-    here = chosen.any("variant")
-    moved = evidence["measured"] + size * (there - evidence["measured"])
-    return {
-        "measured": xr.where(here, moved, evidence["measured"]),
-        "error": xr.where(here, error, evidence["error"]),
     }
