@@ -52,7 +52,7 @@ x = rng.uniform(0, 10, (300, 1))
 z = np.sin(x[:, 0]) + 0.1 * x[:, 0] * rng.exponential(size=300)
 law = ConditionalMeanRegressor().fit(x, z)
 print(law.explain())
-grid = np.linspace(-2, 5, 120)
+grid = np.linspace(0, 5, 400)
 curves = [
     pd.DataFrame({"value": grid, "density": row, "at": f"x = {at:g}"})
     for at, row in zip((2.0, 8.0), law.predict_density([[2.0], [8.0]], grid), strict=True)
@@ -73,7 +73,7 @@ print(table.explain())
 # %%
 shown = pd.DataFrame(
     {
-        "pattern": ["".join(map(str, bits)) for bits, *_ in table.truth_table()],
+        "pattern": [" ".join(map(str, bits)) for bits, *_ in table.truth_table()],
         "probability": table.table_,
     }
 )
