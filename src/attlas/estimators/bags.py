@@ -499,7 +499,8 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
     ----------
     class_weight : dict, "balanced" or None
         Weights of the classes, which multiply those of bags.
-    others : as in `SingleLocationRegressor`.
+    penalty, n_heads, use_norm, features, whole, max_iter, tol, random_state, verbose : as in
+        `SingleLocationRegressor`.
 
     Attributes as there; `held_out_score_` and `linear_score_` are accuracies, `value_`
     is [heads, features, 1] for two classes and [heads, features, classes] for more.
