@@ -170,37 +170,32 @@ def test_what_welcomes_a_caller_or_shows_progress_changes_no_number(digests):
     assert digests(imports + CLAIM_FILE + welcoming.replace("range(n)", "range(n + 1)"))[0] != code
 
 
-def test_of_other_files_only_what_is_used_counts(digests, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@f.defjvp\ndef slope(x):\n    return 7\n",
+        "@register('a')\ndef hidden(x):\n    return 7\n",
+        "@f.register\ndef _(x: int):\n    return 7\n",
+        "x = (y := 7) + 1\n",
+    ],
+)
+def test_statements_that_do_more_than_define_a_name_always_count(text, tmp_path):
+    path = tmp_path / "parts.py"
+    path.write_text(text)
+    assert len(digest._parts(path, 0, 0).loose) == 1
+    path.write_text("import jax\n\n@jax.jit\ndef f(x):\n    return 7\n\nX = 7\n")
+    assert digest._parts(path, 1, 0).loose == []
+
+
+def test_of_somebody_elses_helper_all_counts(digests, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    helper = tmp_path / "helper_of_parts.py"
-    parts = {
-        "used": "def used(x):\n    return BASE * x\n",
-        "base": "BASE = deeper = 2\n",
-        "other": "def other(x):\n    return x\n",
-        "loose": "used.size = 3\n",
-        "import": "import math\n",
-    }
-    text = CLAIM_FILE.replace("\nmine =", "\nfrom helper_of_parts import used\n\nmine =", 1)
-    text = text.replace('"measured": cell.length', '"measured": used(cell.length)')
-
-    def digest_with(**changed):
-        helper.write_text("\n".join((parts | changed).values()))
-        return digests(text)[0]
-
-    first = digest_with()
-    assert digest_with(other="def other(x):\n    return x + 1\n") == first
-    assert digest_with(more="def more():\n    return 1\n") == first
-    for name, new in (
-        ("used", "def used(x):\n    return BASE + x\n"),
-        ("base", "BASE = deeper = 3\n"),
-        ("loose", "used.size = 4\n"),
-    ):
-        assert digest_with(**{name: new}) != first, name
-    helper.write_text("from helper_beyond import used\n")
-    (tmp_path / "helper_beyond.py").write_text(parts["base"] + parts["used"])
-    moved = digests(text)[0]
-    (tmp_path / "helper_beyond.py").write_text(parts["base"].replace("2", "5") + parts["used"])
-    assert digests(text)[0] != moved
+    helper = tmp_path / "helper_with_a_table.py"
+    text = CLAIM_FILE.replace("\nmine =", "\nfrom helper_with_a_table import TABLE\n\nmine =", 1)
+    found = []
+    for value in (7, 8):
+        helper.write_text(f"TABLE = {{}}\n\n\ndef hidden():\n    return {value}\n")
+        found.append(digests(text)[0])
+    assert found[0] != found[1]
 
 
 def test_a_claim_does_not_depend_on_functions_that_it_does_not_call():

@@ -83,6 +83,13 @@ def test_a_recorded_verdict_is_told_without_jax_and_only_by_the_package_that_mad
     assert "told from the record" not in attlas("run", FAST, "--fresh").stdout
 
 
+def test_an_edited_claim_file_is_measured_again(attlas, file):
+    assert attlas("run", "test/true", "--claims", file).returncode == 0
+    file.write_text(file.read_text().replace('"measured": 1.0 + off', '"measured": 2.0 + off'))
+    again = attlas("run", "test/true", "--claims", file)
+    assert again.returncode != 0 and "nothing was computed" not in again.stdout
+
+
 @pytest.mark.parametrize("suffix", [".svg", ".pdf", ".png", ".html"])
 def test_figures_in_every_format(attlas, tmp_path, suffix):
     answer = attlas("run", FAST, "--figure", f"figure{suffix}")

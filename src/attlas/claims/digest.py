@@ -1,7 +1,8 @@
 """Digests of what a number or a figure depends on: syntax trees of what is used, and versions.
 
-Of the file of a claim all counts, of other files the definitions that it uses and what those use in
-turn: an edit of a function makes stale what calls it, not all that imports its module. A tree is
+Of the file of a claim, and of files beside it, all counts; of the package's other files the
+definitions that it uses and what those use in turn: an edit of a function makes stale what calls
+it, not all that imports its module. A tree is
 taken without docstrings, comments and what only states or draws: decorators that register
 claims, figures, and `Map` and `Hypothesis` objects; and without what only welcomes a caller or
 shows progress (`attlas.surface`, `attlas.progress`). An edit of these throws no measurement away.
@@ -36,6 +37,10 @@ SILENT = (
 
 COMPUTING = ("attlas.claims.evidence", "attlas.draws")
 """Every measurement passes through these."""
+
+
+HARMLESS = ("functools", "jax", "eqx", "dataclass", "padded_jit")
+"""Where decorators come from that register nothing."""
 
 
 def code_digest(module: str) -> str:
@@ -194,10 +199,14 @@ class _Used:
         if parts is None or (module, name) in self.seen:
             return
         self.seen.add((module, name))
+        if name and not module.startswith("attlas."):  # somebody else's, of whatever style: whole
+            self.waiting.append((module, ""))
         if module not in self.files:
             self.files[module] = cast(Path, _place(module, self.module, cast(Path, self.start)))
             for part in parts.loose:
                 self._count(module, parts, part)
+            for star, _ in parts.imported.get("*", ()):
+                self._ask(_absolute(star, module, self.files[module]), ())
         if not name:
             self.waiting += [(module, each) for each in parts.defined]
             for each in parts.imported:
@@ -260,8 +269,11 @@ def _parts(path: Path, changed: int, size: int) -> _Parts:
             part = _Part(_dump(node), tuple(dict.fromkeys(_names(node))))
             defined = _defined(node)
             for name in defined:
-                found.defined.setdefault(name, []).append(part)
-            if not defined:
+                earlier = found.defined.setdefault(name, [])
+                # In which order a name is given its values counts too.
+                again = part._replace(text=f"{len(earlier)} {part.text}") if earlier else part
+                earlier.append(again)
+            if not defined or _does_more(node):
                 found.loose.append(part)
     return found
 
@@ -289,6 +301,19 @@ def _defined(node: ast.stmt) -> list[str]:
         targets = [node.target] if isinstance(node, ast.AnnAssign) else []
     names = [target.id for target in targets if isinstance(target, ast.Name)]
     return names if len(names) == len(targets) else []
+
+
+def _does_more(node: ast.stmt) -> bool:
+    """Whether a statement does more than to define a name: its decorator may register it, as
+    `@f.defjvp` or `@register("name")` of the same file, or it names a value within another."""
+    decorators = getattr(node, "decorator_list", [])
+    roots = [_dotted(d.func if isinstance(d, ast.Call) else d) for d in decorators]
+    registers = any(
+        names and names[0] not in HARMLESS and (len(names) > 1 or isinstance(decorator, ast.Call))
+        for names, decorator in zip(roots, decorators, strict=True)
+    )
+    defines = isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)
+    return registers or (not defines and any(isinstance(x, ast.NamedExpr) for x in ast.walk(node)))
 
 
 def _names(node: ast.AST) -> Iterator[tuple[str, ...]]:

@@ -91,8 +91,8 @@ def run_claims(
     Exit code: 0 all confirmed (claims outside or not run are counted apart), 1 something
     refuted, 3 something undecided, 2 bad input, 75 no process could be started, 130 interrupted.
     """
-    if not (settings or figure or as_json or run_options["fresh"]):
-        known = _recorded(patterns, files, store, run_options["scale"], run_options["seed"])
+    if not (settings or figure or as_json or files or run_options["fresh"]):
+        known = _recorded(patterns, store, run_options["scale"], run_options["seed"])
         if known:
             for record in known:
                 said = (record["verdict"], record["id"], record["kind"], STORED, record["said"])
@@ -128,15 +128,17 @@ def run_claims(
 
 
 def _recorded(
-    patterns: Sequence[str], files: Sequence[str], store: str | None, scale: str, seed: int
+    patterns: Sequence[str], store: str | None, scale: str, seed: int
 ) -> list[dict[str, Any]] | None:
     """The recorded verdicts on all claims that match, if the same package made them at their own
-    settings: read without JAX, which takes longer to import than all the rest."""
+    settings: read without JAX, which takes longer to import than all the rest. Not on claims of
+    other files, or of a real checkpoint, which may have changed since."""
+    from attlas.index import package_index
     from attlas.lab.records import Records
     from attlas.provenance import package_digest
 
     records, found = Records(store), []
-    for entry in options.find_entries(patterns, files):
+    for entry in options.find_entries(patterns, ()):
         record = records.recorded(entry.id)
         for note in records.notes:
             printing.stderr().print(note, markup=False)
@@ -144,6 +146,8 @@ def _recorded(
         wanted = {"id": entry.id, "scale": scale, "seed": seed, "setting": usual}
         if (
             record is None
+            or package_index().get(entry.id) != entry
+            or entry.kind == "real"
             or any(record.get(name) != value for name, value in wanted.items())
             or record["verdict"] not in ("confirmed", "refuted", "undecided")
             or not fits(record, {"said": [str], "kind": str, "package": str, str: object})

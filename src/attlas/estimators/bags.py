@@ -491,7 +491,7 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
     $b + \sum_l p_l\langle x_l, v\rangle$; with three classes or more, each class has its own $v$
     and all share the selection.
 
-    Probabilities are calibrated: the logits are scaled on bags that were held out.
+    Probabilities are calibrated on bags held out; with `class_weight` they are of weighted classes.
 
     Do not use it with fewer than some tens of bags, or where a count of instances decides.
 
@@ -502,8 +502,8 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
     penalty, n_heads, use_norm, features, whole, max_iter, tol, random_state, verbose : as in
         `SingleLocationRegressor`.
 
-    Attributes as there; `held_out_score_` and `linear_score_` are accuracies, `value_`
-    is [heads, features, 1] for two classes and [heads, features, classes] for more.
+    Attributes as there; `held_out_score_`, on folds that chose the model too and so some percent
+    high, and `linear_score_` are accuracies; `value_` is [heads, features, 1 or classes].
 
     Examples
     --------

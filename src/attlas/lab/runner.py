@@ -409,6 +409,7 @@ class _ClaimTest:
             judged_by = judging_digest(self.claim, job.scale)
             same = {"scale": job.scale, "setting": dict(job.setting), "seed": job.seed}
             same |= {"judged_by": judged_by, "verdict": "confirmed", "first_sight": None}
+            same |= {"package": package_digest()}
             alike = json.dumps({name: known.get(name) for name in same}) == json.dumps(same)
             if alike and known.get("provenance", {}).get("code") == code:
                 return known["resolution"]
