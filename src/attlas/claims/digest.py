@@ -2,10 +2,10 @@
 
 Of the file of a claim, and of files beside it, all counts; of the package's other files the
 definitions that it uses and what those use in turn: an edit of a function makes stale what calls
-it, not all that imports its module. A tree is
-taken without docstrings, comments and what only states or draws: decorators that register
-claims, figures, and `Map` and `Hypothesis` objects; and without what only welcomes a caller or
-shows progress (`attlas.surface`, `attlas.progress`). An edit of these throws no measurement away.
+it, not all that imports its module. A tree is taken without docstrings, comments and what only
+states or draws: decorators that register claims, figures, and `Map` and `Hypothesis` objects; and
+without what only welcomes a caller or shows progress (`attlas.surface`, `attlas.progress`). An edit
+of these throws no measurement away.
 """
 
 import ast
