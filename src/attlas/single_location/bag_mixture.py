@@ -119,7 +119,6 @@ def fit_mixture(
         selection = attempt("linear", instances)
         least = (1 - MIN_GAIN) * selection.loss
     if features != "linear" and not lone:
-        # Stopped early: what converges on so many features loses more on bags held out.
         aim, best = least, (np.inf, SHARPNESSES[0])
 
         def attempt_at(sharpness: float, name: str, **how: Any) -> None:
