@@ -18,7 +18,7 @@ import attlas
 from attlas.errors import InputError
 from attlas.single_location import ORACLE, Gate, Overlaps, SingleLocation, predict, risk
 from attlas.single_location.task import Batch
-from attlas.surface import as_key, described, public
+from attlas.surface import as_key, described, public, refusing
 
 
 class Tensor:
@@ -294,3 +294,22 @@ def test_arrays_are_made_within_the_precision_that_a_function_asks_for():
     for path in Path(attlas.__file__).parent.rglob("*.py"):
         assert "@public\n@float64" not in path.read_text(), path
         assert "@public\n    @float64" not in path.read_text(), path
+
+
+def no_larger_than_its_room(size, room):
+    if size > room:
+        raise InputError(f"size = {size}: there is room for {room}")
+
+
+@public
+@refusing(no_larger_than_its_room)
+def packed(size: int, *, room: int = 3, name: str = "it") -> str:
+    return f"{name} {size} {room}"
+
+
+def test_a_check_is_called_with_the_arguments_that_it_names():
+    assert packed(2) == "it 2 3" and packed(size=9, room=9, name="that") == "that 9 9"
+    for run in (lambda: packed(4), lambda: packed(size=4), lambda: packed(2, room=1)):
+        with pytest.raises(InputError, match="there is room for"):
+            run()
+    assert list(inspect.signature(packed).parameters) == ["size", "room", "name"]

@@ -121,6 +121,29 @@ def _public(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+def refusing(check: Callable[..., None]) -> Callable[[F], F]:
+    """A function before which `check` is called with those of its arguments that `check` names.
+
+    What `check` does is raise an `InputError` or nothing. No number depends on it, so that digests
+    leave it out, as they do `public`, below which it stands.
+    """
+    wanted = set(inspect.signature(check).parameters)
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            check(**{name: x for name, x in given.arguments.items() if name in wanted})
+            return function(*args, **kwargs)
+
+        return cast(F, called)
+
+    return decorate
+
+
 def described(data: "xr.Dataset", **words: str) -> "xr.Dataset":
     """`data`, whose variables now say in words what they are, as plots of xarray do.
 

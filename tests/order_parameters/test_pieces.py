@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attlas.errors import InputError
 from attlas.order_parameters import (
     WEIGHTS,
     ChosenValue,
@@ -129,3 +130,13 @@ def test_numbers_that_need_not_be_given():
         "ValueSum noise=0 values=1",
         "Heads lam=1 norm=0 offset=0 values=1",
     ]
+
+
+@pytest.mark.parametrize("length", [2, 5])
+def test_weights_without_what_divides_them_are_refused(length):
+    def weights_only(scores, present):
+        return jax.nn.softmax(scores, 0)
+
+    problem = Problem(Places(length, [2.0]), ValueSum(), Heads(weights_only))
+    with pytest.raises(InputError, match=rf"a pair: .* one array of shape \({length}, 1\)"):
+        risk(problem, Overlaps(np.eye(2)[None], np.eye(2)[None]), points=64)

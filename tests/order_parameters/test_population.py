@@ -6,6 +6,7 @@ import pytest
 from scipy import special
 
 from attlas.errors import InputError
+from attlas.gaussian import float64
 from attlas.order_parameters import (
     WEIGHTS,
     ChosenValue,
@@ -36,6 +37,7 @@ from attlas.order_parameters.population import (
     mean_loss,
     prepare,
     root,
+    sequences,
     tangent,
 )
 from attlas.order_parameters.problem import Shape, State
@@ -361,3 +363,17 @@ def test_numbers_that_need_not_be_given():
         "stability points=8192 seed=0",
         "fixed_points points=2048 trips=300 seed=0",
     ]
+
+
+@float64
+def test_kept_sequences_hold_no_roots_and_have_the_losses_of_their_random_numbers():
+    length = 12
+    problem = Problem(Places(length, [3.0], correlation=0.3), ValueSum(0.5), Heads(lam=2.0))
+    problems, states, shape = prepare(problem, Overlaps(0.6 * np.eye(2)[None], np.eye(2)[None]))
+    one, state = jax.tree.map(lambda x: x[0], (problems, states))
+    drawn = draw_points(problem, shape, 512, seed=3)
+    kept = sequences(one, drawn)
+    assert max(x.size for x in jax.tree.leaves(kept)) == 4 * length * 512
+    assert float(mean_loss(kept, one, state)) == pytest.approx(
+        float(mean_loss(drawn, one, state)), rel=1e-6
+    )

@@ -48,9 +48,10 @@ from attlas.order_parameters.problem import (
     has_schedules,
     head_losses,
 )
+from attlas.order_parameters.refusals import refuse_unfit, refuse_vectors
 from attlas.scan import Trajectory, drive, in_groups, iterate
 from attlas.schedules import Schedule, as_schedule
-from attlas.surface import public
+from attlas.surface import public, refusing
 
 LANES = 16
 """Repeats that move together, so that one compiled program serves every number of them."""
@@ -131,6 +132,7 @@ def _population_steps(constraint: str, flow: bool) -> tuple[Any, Any]:
 
 @float64
 @public
+@refusing(refuse_unfit)
 def descend(
     problem: Problem | Sequence[Problem],
     start: Overlaps,
@@ -156,8 +158,8 @@ def descend(
         start: overlaps [repeat, ...]. `parameters`: of the head [repeat, ...], descended too.
         step_size: a number, one for each start, or a schedule.
         constraint: "none", "unit" (each column on its sphere: the gradient's tangential part, then
-            division by the length) or "orthonormal" (tangential part, then Gram and Schmidt).
-        flow: gradient flow, by Runge and Kutta's steps of `step_size` in time.
+            division by the length) or "orthonormal" (tangential part, then Gram-Schmidt).
+        flow: gradient flow, by Runge-Kutta steps of `step_size` in time.
         steps: how many. `seed`: of the quasi-random sequences.
         record_every: steps between two records. `progress`: called with the steps done and all
             steps.
@@ -326,6 +328,7 @@ def _draw_block(
 
 
 @public
+@refusing(refuse_unfit)
 def descend_online(
     problem: Problem | Sequence[Problem],
     start: Overlaps,
@@ -345,11 +348,11 @@ def descend_online(
     """Stochastic descent with a fresh batch of sequences at each step, exact in law.
 
     Arguments:
-        dim: the dimension d, at least r + p: one, or one for each start.
+        dim: the dimension d, at least r + p (directions and columns): one, or one for each start.
         batch_size: sequences in a step.
         points: quasi-random sequences on which the risk of what was recorded is measured.
-        extra_freedom: degrees of freedom too many of the part outside; other than 0 it is wrong,
-            for controls.
+        extra_freedom: degrees of freedom added to the law of the part of the tokens outside the
+            span of students and directions; other than 0 the law is wrong, for controls.
         others: as in `descend`.
 
     Returns: what `descend` does.
@@ -478,6 +481,7 @@ def _vector_steps(constraint: str, batch: int, length: int) -> tuple[Any, Any]:
 
 @float64
 @public
+@refusing(refuse_vectors)
 def descend_online_vectors(
     problem: Problem | Sequence[Problem],
     vectors: Float[Any, "repeat dim p"],

@@ -9,9 +9,40 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from attlas.errors import InputError, near
+from attlas.errors import InputError, near, whole
 from attlas.order_parameters.gates import ACTIVATIONS, gate_weights
 from attlas.order_parameters.problem import Tokens
+from attlas.surface import refusing
+
+
+def _refuse_places(
+    length: Any,
+    signals: Any,
+    spread: Any,
+    background: Any,
+    values: Any,
+    extra: Any,
+    shortest: Any,
+) -> None:
+    """A sentence for what no tokens at places have."""
+    whole("length", length, 1)
+    whole("values", values, 0)
+    whole("extra", extra, 0)
+    if shortest is not None:
+        whole("shortest", shortest, 1)
+    signals, background = np.asarray(signals, float), np.asarray(background, float)
+    if signals.ndim > 1:
+        raise InputError(
+            f"signals have the shape {signals.shape}: a number, or one for each place, is wanted"
+        )
+    if not 0 <= spread < np.inf:
+        raise InputError(f"spread = {spread:g}: a standard deviation is finite and not negative")
+    directions = signals.size * (1 + values) + extra
+    if background.ndim > 1 or background.size > directions:
+        raise InputError(
+            f"background has the shape {background.shape}: it is a number for each of the"
+            f" {directions} directions, or for the first of them"
+        )
 
 
 class Places(eqx.Module):
@@ -42,6 +73,7 @@ class Places(eqx.Module):
     shortest: int = eqx.field(static=True)
     shuffled: bool = eqx.field(static=True)
 
+    @refusing(_refuse_places)
     def __init__(
         self,
         length: int,
@@ -260,9 +292,20 @@ class Heads(eqx.Module):
         columns = [student[:, j :: 1 + self.values] for j in range(1 + self.values)]
         keys = columns[0]
         scores = self.lam * keys - self.norm / 2 * keys**2 - self.offset
-        weights, total = self.weights(scores, present)
+        found = self.weights(scores, present)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise InputError(
+                "weights of a head must be a pair: the weights of the tokens [L, heads], and what"
+                f" divides their sum [heads]; the function gives {_described(found)}"
+            )
+        weights, total = found
         out = [((weights * value).sum(0) / total).sum(0) for value in columns[1:]]
         return out[0] if self.values == 1 else jnp.stack(out)
+
+
+def _described(found: Any) -> str:
+    shape = getattr(found, "shape", None)
+    return type(found).__name__ if shape is None else f"one array of shape {tuple(shape)}"
 
 
 class Readout(eqx.Module):

@@ -28,14 +28,16 @@ from attlas.order_parameters.problem import (
     Problem,
     Shape,
     State,
+    Tokens,
     as_problems,
     at_step,
     check_problem,
     draw_sequences,
     sequence_losses,
 )
+from attlas.order_parameters.refusals import refuse_product, refuse_search, refuse_unfit
 from attlas.quasi_newton import minimise
-from attlas.surface import public
+from attlas.surface import public, refusing
 
 BLOCK = 128
 """Sequences whose fields are in memory at a time, for each repeat: they fit into a core's cache."""
@@ -78,9 +80,14 @@ def draw_points(
 
 @jax.jit
 def sequences(problem: Problem, points: Draw) -> Drawn:
-    """Sequences [block, ..., n] of one problem, in the precision of their random numbers."""
+    """Sequences [block, ..., n] in the precision of their numbers, without means and roots."""
     here = in_precision(problem, points)
-    return jax.lax.map(lambda block: draw_sequences(here, block), points)
+
+    def of_block(block: Draw) -> Drawn:
+        drawn = draw_sequences(here, block)
+        return drawn._replace(tokens=Tokens(None, None, drawn.tokens.present))
+
+    return jax.lax.map(of_block, points)
 
 
 _each_sequences = jax.jit(jax.vmap(sequences, (0, None)))
@@ -166,6 +173,7 @@ def prepare(
 
 @float64
 @public
+@refusing(refuse_unfit)
 def risk(
     problem: Problem | Sequence[Problem],
     overlaps: Overlaps,
@@ -175,19 +183,17 @@ def risk(
     seed: int = 0,
     quasi: bool = True,
 ) -> Estimate:
-    """The expected loss at overlaps [repeat, ...], and its standard error: exact, with error 0, if
-    there is a closed form, or a mean over `points` sequences that all repeats share, quasi-random
-    in 16 independently scrambled sets, whose spread gives the error, or plain.
+    """The expected loss at overlaps [repeat, ...], and its standard error: exact, with error 0,
+    where there is a closed form, else a mean over `points` sequences.
 
     Arguments:
         problem: one, or one for each repeat. `overlaps`: [repeat, ...].
         parameters: of the head, a tree of arrays [repeat, ...].
-        points: sequences. `seed`: of them. `quasi`: quasi-random; plain ones otherwise.
+        points: sequences. `seed`: of them. `quasi`: 16 scrambled quasi-random sets, or plain ones.
 
     >>> import numpy as np
-    >>> from attlas.order_parameters import (
-    ...     Heads, Overlaps, Places, Problem, ValueSum, risk, squared)
-    >>> problem = Problem(Places(4, [3.0]), ValueSum(), Heads("softmax", lam=3.0), squared)
+    >>> from attlas.order_parameters import Heads, Overlaps, Places, Problem, ValueSum, risk
+    >>> problem = Problem(Places(4, [3.0]), ValueSum(), Heads("softmax", lam=3.0))
     >>> found = risk(problem, Overlaps(np.eye(2)[None], np.eye(2)[None]))
     >>> bool(0 < found.mean[0] < 1 and found.error[0] < 0.01)
     True
@@ -239,6 +245,7 @@ class Gradient(NamedTuple):
     q: Any
     parameters: Any
 
+    @refusing(refuse_product)
     def of_vectors(
         self, vectors: Float[Any, "*s dim p"], directions: Float[Any, "dim r"]
     ) -> Float[np.ndarray, "*repeat dim p"]:
@@ -248,6 +255,7 @@ class Gradient(NamedTuple):
 
 @float64
 @public
+@refusing(refuse_unfit)
 def gradient(
     problem: Problem | Sequence[Problem],
     overlaps: Overlaps,
@@ -256,7 +264,7 @@ def gradient(
     points: int = 1 << 14,
     seed: int = 0,
 ) -> Gradient:
-    r"""Derivatives of `risk` in the overlaps, which must leave $Q - MM^\top$ regular.
+    r"""Derivatives of `risk` in the overlaps, at which $Q - MM^\top = CC^\top$ must be regular.
 
     From $\partial_CR = 2(\partial_QR)C$ and $\partial_MR|_C = \partial_MR + 2(\partial_QR)M$.
 
@@ -283,9 +291,6 @@ def gradient(
 
 
 _gradients = jax.jit(functools.partial(repeated, loss_and_gradient))
-
-
-# --- the best overlaps ----------------------------------------------------------------------------
 
 
 def keep(state: State, constraint: str) -> State:
@@ -344,6 +349,7 @@ def _objective(constraint: str) -> Any:
 
 @float64
 @public
+@refusing(refuse_search)
 def best_overlaps(
     problem: Problem | Sequence[Problem],
     columns: int,
@@ -359,9 +365,8 @@ def best_overlaps(
 ) -> xr.Dataset:
     """The least risk that quasi-Newton descent finds from random starts.
 
-    Each start descends the risk on the same `points` sequences. Which is the best is decided on as
-    many others, so that one that has fitted its points does not win, and the risk of the best is
-    measured on four times as many again.
+    Each start descends the risk on the same `points` sequences. The best is chosen on as many
+    others, lest one that has fitted its points win, and measured on four times as many again.
 
     Arguments:
         problem: one, or several, each of which gets its own starts in the same program.
@@ -432,9 +437,6 @@ def best_overlaps(
     )
 
 
-# --- fixed points ---------------------------------------------------------------------------------
-
-
 def tangent(u: Array, g: Array, constraint: str) -> Array:
     """The part of g [p, n] along the constraint at u [p, n]."""
     if constraint == "none":
@@ -460,6 +462,7 @@ def _linearised(problem: Problem, u: Array, r: int, points: Draw, constraint: st
 
 @float64
 @public
+@refusing(refuse_unfit)
 def stability(
     problem: Problem,
     overlaps: Overlaps,
@@ -470,17 +473,15 @@ def stability(
 ) -> xr.Dataset:
     """Whether overlaps [repeat, ...] are fixed points of gradient flow, and of which kind.
 
-    The flow is linearised in r + p + 1 dimensions: one more than the students span, so that
-    directions outside are there too. Rotations outside the teacher's span, which change no overlap,
-    and directions across the constraint are projected out.
+    The flow is linearised in r + p + 1 dimensions, one more than students span. Rotations outside
+    the teacher's span, which change no overlap, and moves across the constraint are projected out.
 
     Arguments:
         problem: one. `overlaps`: [repeat, ...].
         points, seed: as in `risk`. `constraint`: as in `descend`.
 
     Returns: a Dataset over `repeat` with `speed`, the length of the gradient along the constraint,
-    and growth rates `rate` over (repeat, mode), the largest first; one above 0 is unstable. With
-    `directions` [repeat, mode, column, coordinate] of the modes.
+    growth rates `rate` (repeat, mode), the largest first (above 0: unstable), and `directions`.
 
     >>> import numpy as np
     >>> from attlas.order_parameters import Heads, Overlaps, Places, Problem, ValueSum, stability
@@ -558,6 +559,7 @@ def _speed(constraint: str) -> Any:
 
 @float64
 @public
+@refusing(refuse_unfit)
 def fixed_points(
     problem: Problem,
     start: Overlaps,
@@ -567,9 +569,8 @@ def fixed_points(
     trips: int = 300,
     seed: int = 0,
 ) -> xr.Dataset:
-    """Fixed points of gradient flow near starts [repeat], saddles among them: where the squared
-    gradient of the sampled risk is least. With `m`, `q`, `risk` and what `stability` says of each;
-    one that was not reached has a `speed` well above 0.
+    """Fixed points of gradient flow near starts [repeat], saddles too: least squared gradients with
+    `m`, `q`, `risk` and what `stability` says. One not reached has a `speed` well above 0.
 
     Arguments:
         problem: one. `start`: overlaps [repeat, ...].

@@ -102,7 +102,7 @@ def attention_threshold(length: int, level: float = 0.1) -> float:
     """The signal at which `attention_error` is `level`.
 
     Arguments:
-        length: tokens.
+        length: tokens. `level`: the share of errors.
 
     >>> from attlas.several_locations import attention_threshold, linear_threshold
     >>> print(f"{attention_threshold(100):.2f} {linear_threshold(100):.2f}")
@@ -113,7 +113,7 @@ def attention_threshold(length: int, level: float = 0.1) -> float:
 
 
 def linear_threshold(length: int, level: float = 0.1) -> float:
-    r"""The signal at which the sign of the sum of all fields errs so often:
+    r"""The signal $s$ at which the sign of the sum of all fields is wrong with probability `level`:
     $\Phi(-s/\sqrt L)$ = level.
 
     Arguments:

@@ -29,7 +29,7 @@ TITLES = {"one": "one head", "apart": "one, key apart", "two": "two heads", "bay
     "best-heads",
     kind="training",
     quick=Setting(
-        length=8, signals=(4.0, 6.0, 8.0), starts=12, points=1024, trips=120, samples=20_000
+        length=8, signals=(4.0, 6.0, 8.0), starts=24, points=1024, trips=120, samples=20_000
     ),
     paper=dict(signals=(3.0, 4.0, 5.0, 6.0, 8.0), starts=24, points=4096, trips=300),
     cells=whole,
@@ -91,7 +91,8 @@ def risks(evidence: xr.Dataset) -> Figure:
     reference="several informative tokens",
     statement=r"$y = \langle X_{J_1}, v_1^*\rangle + \langle X_{J_2}, v_2^*\rangle$ with two places"
     r" $J_1 \ne J_2$. The best two softmax heads have less than half the risk of the best one.",
-    words="Two heads do what one head cannot do as well: one for each informative token.",
+    words="Two heads, one for each informative token, leave less than half the risk of the best"
+    " single head.",
     measured_by=best_heads,
     rule=Order(),
     control=Control("two heads as good as one", lambda e: {"lower": e.one}),
@@ -141,11 +142,11 @@ def half_left(evidence: xr.Dataset) -> Figure:
 @several_locations.claim(
     origin="ours",
     reference="several informative tokens, one head",
-    statement=r"At a signal of 8 the best single softmax head leaves less than half the variance of"
-    r" the target: its key reads the values, with overlaps with $v_1^*$ and $v_2^*$ of opposite"
-    r" signs, and its value the keys, so that its weights carry what their sum cannot.",
-    words="One head is not confined to one token's worth: where signals are strong, it writes the"
-    " second value into its attention weights.",
+    statement="At a signal of 8 the best single softmax head leaves less than half the variance"
+    " of the target: its key reads the values, with overlaps with $v_1^*$ and $v_2^*$ of"
+    " opposite signs, and its value reads the keys, so that its weights depend on the values.",
+    words="One head can leave less than half of the variance of two tokens: where signals are"
+    " strong, its key reads the values, so that its attention weights depend on them.",
     measured_by=best_heads,
     rule=Order(),
     control=Control(
@@ -187,7 +188,7 @@ def key_reads_values(evidence: xr.Dataset) -> Figure:
     cells=whole,
     budget="points",
     rule=Approximation(margin=0.1),
-    control=Control("with one value fewer", lambda e: {"measured": e.with_one_fewer}),
+    control=Control("a head with one value fewer", lambda e: {"measured": e.with_one_fewer}),
 )
 def vector_targets(cell: Setting, draws: Draws) -> Values:
     size, seed = cell.targets, draws.integer("points")

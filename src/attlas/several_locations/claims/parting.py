@@ -2,7 +2,7 @@
 
 import xarray as xr
 
-from attlas.claims import Control, Convergence, Draws, Setting, Values, on
+from attlas.claims import Control, Convergence, Draws, Hypothesis, Setting, Values, on
 from attlas.claims.setting import whole
 from attlas.figure import Figure
 from attlas.order_parameters import descend_online
@@ -15,12 +15,21 @@ from attlas.several_locations.task import heads_problem, random_starts
     origin="ours",
     reference="specialisation of heads",
     statement=r"Two softmax heads in online descent from small random starts, with free norms and"
-    r" steps of size $2/d$: more than half of the runs end with one head for each of two equally"
-    r" strong informative tokens (overlaps of values that differ by more than 0.5).",
-    words="Heads that begin alike mostly part by themselves: one for each token. The runs that do"
-    " not part, about one in five at the quick scale, end in another minimum of the risk, where"
-    " both heads look at both tokens."
-    " Steps must shrink with the dimension: at d = 400 and 8/d none of 2,048 runs parted.",
+    r" steps of size $2/d \le 3/(4\lambda^2s^2)$: more than half of the runs end with one head for"
+    r" each of two equally strong informative tokens (overlaps of values that differ by more than"
+    r" 0.5).",
+    words="Heads that begin alike mostly part by themselves: one for each token. The runs that"
+    " do not part, about one in five at the quick scale, end in another minimum of the risk,"
+    " where both heads look at both tokens. Longer steps can prevent it: with steps of 8/d at d"
+    " = 400 none of 2,048 runs parted.",
+    hypotheses=(
+        Hypothesis("ratio = 1", lambda s: s.ratio == 1),
+        Hypothesis("signal >= 2.5", lambda s: s.signal >= 2.5),
+        Hypothesis(
+            "rate lam^2 signal^2 <= 0.75 dim: longer steps carry both heads away together",
+            lambda s: s.rate * (s.lam * s.signal) ** 2 <= 0.75 * s.dim,
+        ),
+    ),
     quick=Setting(
         signal=4.0,
         ratio=1.0,
@@ -38,7 +47,7 @@ from attlas.several_locations.task import heads_problem, random_starts
     budget="runs",
     rule=Convergence(share=0.5),
     control=Control(
-        "as parted before training",
+        "heads as they are before training",
         lambda e: {"arrived": (e.parted.isel(step=0) > 0.5).astype(int)},
     ),
     needs=("two-heads-suffice",),

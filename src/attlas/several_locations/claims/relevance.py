@@ -30,7 +30,8 @@ from attlas.several_locations.task import attention_threshold, linear_threshold
     statement=r"Linear attention $c\sum_l\langle X_l, k^*\rangle\langle X_l, v^*\rangle$ on one"
     r" informative token of signal $s$ has at the best $c = s/(s^2 + L)$ the risk"
     r" $L/(s^2 + L)$: it falls like $L/\nu$ in $\nu = s^2$.",
-    words="Without a softmax, attention needs a signal that grows with the number of tokens.",
+    words="Without a softmax, attention needs a signal that grows like the root of the number"
+    " of tokens.",
     quick=Setting(length=8, signals=(1.0, 2.0, 4.0, 8.0, 16.0), points=32_768),
     paper=dict(length=16, signals=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0), points=262_144),
     cells=whole,
@@ -138,9 +139,9 @@ def bayes_by_sharpness(evidence: xr.Dataset) -> Figure:
     r" with the largest field $\langle X_l, \xi\rangle$ decides wrongly in one case of ten grows"
     r" with $L$ as its exact formula, like $\sqrt{2\ln L}$; the sum of all fields needs"
     r" $1.28\sqrt L$.",
-    words="Attention in its sharp limit needs a signal like the root of a logarithm, a linear rule"
-    " one like the root of the length. The note that we have says log L; the square is of that"
-    " order.",
+    words="Attention in its sharp limit needs a signal like the root of a logarithm, a linear"
+    " rule one like the root of the length. The note on the paper that we have gives the order"
+    " log L, which is that of the squared signal here.",
     quick=Setting(lengths=(8, 32, 128, 512, 2048), samples=10_000),
     paper=dict(lengths=(8, 32, 128, 512, 2048, 8192), samples=40_000),
     cells=whole,
@@ -200,9 +201,11 @@ def thresholds_by_length(evidence: xr.Dataset) -> Figure:
     kind="two routes",
     origin="ours",
     reference="sparse-token classification (after Barnfield, Cui, Lu, arXiv 2509.25153)",
-    statement=r"For an error of one in ten the largest field needs a smaller signal than the sum of"
-    r" all fields from $L = 8$ on, and the ratio of the two signals falls with $L$.",
-    words="The longer the sequence, the more attention is ahead of a linear rule.",
+    statement="In the task of `classification-threshold`, for an error of one in ten, the"
+    " largest field needs a smaller signal than the sum of all fields from $L = 8$ on, and the"
+    " ratio of the two signals falls with $L$.",
+    words="From eight tokens on attention in its sharp limit needs a smaller signal than a"
+    " linear rule, and the ratio of the two signals falls with the length.",
     quick=Setting(lengths=(8, 32, 128, 512, 2048)),
     paper=dict(lengths=(8, 32, 128, 512, 2048, 8192, 32_768)),
     cells=whole,
@@ -241,9 +244,9 @@ def ratio_of_thresholds(evidence: xr.Dataset) -> Figure:
     statement=r"On the manifold ($k = \beta(\mu k^* + \dots)$, $v = \nu v^* + \dots$) a softmax"
     r" head with weights $w$ has the risk $\gamma^2E[(1 - \nu w_J)^2 + (1 - \nu^2)w_J^2] +"
     r" E\sum_{l \ne J}w_l^2$. The last term, the variance of a wrongly chosen token's value, is"
-    r" missing from the formula as recovered.",
-    words="A head that looks at the wrong token does not predict 0: it predicts that token's value."
-    " Where the key is not yet learnt this is most of the risk. The formula is second-hand.",
+    r" missing from a mean-field formula that we know through third parties only.",
+    words="A head that looks at the wrong token does not predict 0: it predicts that token's"
+    " value. Where the key is not yet learnt this is most of the risk.",
     quick=Setting(
         dim=400, length=10, gamma=0.5**0.5, nu=0.8, overlaps=(0.05, 0.2, 0.5), points=16_384
     ),

@@ -41,8 +41,8 @@ def oracles(count: int, *columns: int) -> Overlaps:
     r" the same risk for every $c$. That of the erf head with $k = k^*$, $v = v^*$ at its best"
     r" sharpness is higher for every $c$, and rises with $c$ towards that of the best linear"
     r" predictor, $1 - 1/L$.",
-    words="A softmax does not see a common shift of the scores. A gate does, and falls back to what"
-    " a linear rule can do; at its best sharpness it does not fall behind it.",
+    words="A common shift of all scores cancels in a softmax. It raises the risk of an erf"
+    " gate, at its best sharpness towards that of the best linear predictor and not beyond.",
     quick=Setting(length=10, signal=4.0, shifts=(0.0, 2.0, 4.0), points=4096),
     paper=dict(shifts=(0.0, 1.0, 2.0, 4.0, 8.0), points=65_536),
     cells=whole,
@@ -110,7 +110,7 @@ def risk_by_shift(evidence: xr.Dataset) -> Figure:
     cells=whole,
     budget="points",
     rule=Agreement(),
-    control=Control("without the correlation", lambda e: {"predicted": e.independent}),
+    control=Control("the formula without the correlation", lambda e: {"predicted": e.independent}),
 )
 def correlated_tokens(cell: Setting, draws: Draws) -> Values:
     seeds = [draws.integer(f"points {i}") for i in range(2)]
@@ -160,8 +160,9 @@ def risk_by_correlation(evidence: xr.Dataset) -> Figure:
     r" from $L_0/2$ to $L_0$, at a signal of 2, from eight starts of which the best counts. At"
     r" lengths within and up to four times beyond those of training its risk is within 10 % of"
     r" Bayes'.",
-    words="What a softmax learns from some lengths is right at every other: its best sharpness is"
-    " the signal, whatever the length. An erf gate must be made softer as sequences grow.",
+    words="A softmax head that was trained on some lengths is near Bayes' risk at up to four"
+    " times as many tokens: its best sharpness is the signal, whatever the length. The best"
+    " sharpness of an erf gate falls as sequences grow.",
     quick=Setting(length=10, lengths=(5, 20, 40), signal=2.0, points=2048, starts=8, trips=60),
     paper=dict(lengths=(5, 10, 20, 40), points=16_384, starts=8, trips=200),
     cells=whole,
