@@ -9,11 +9,12 @@ from attlas.certificates import FOLDER, make_certificate, write_certificate
 ROOT_HALF = "0.7071067811865476"
 MANIFOLD = {"lam": "0.05:0.6", "dim": "80:1600", "length": "2:100", "gamma": "0.5:1.2"}
 PAPER = {"lam": "0.05:3", "dim": "400", "length": "10", "gamma": ROOT_HALF}
-HEAD = {"nu": "0.5", "theta": "0.25", "eta": "-0.3", "rho": "0.2"}
+OVERLAPS = dict.fromkeys(("kappa", "nu", "theta", "eta", "rho"), "-1:1")
 BOXES: dict[str, list[dict[str, str]]] = {
     "single-location/zeta": [{"t": "-4:4", "spread": s} for s in ("0.1", "0.5", "1", "2")],
     "single-location/closed-form-risk": [
-        {"kappa": "-0.75:0.75", **HEAD, "lam": "0.5", "dim": "8", "length": "6", "gamma": "1.25"}
+        OVERLAPS | {"lam": "0.5", "dim": "8", "length": "2:100", "gamma": "1.25"},
+        OVERLAPS | {"lam": "0.1", "dim": "400", "length": "2:100", "gamma": ROOT_HALF},
     ],
     "single-location/manifold-fixed-points": [MANIFOLD],
     "single-location/critical-lambda": [PAPER, PAPER | {"dim": "80"}, PAPER | {"dim": "1600"}],

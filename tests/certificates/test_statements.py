@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from flint import acb, arb
+from scipy.special import erf
 
 from attlas import gaussian
 from attlas.certificates import checker, statements
@@ -62,21 +63,57 @@ def test_the_slope_of_the_corner_rate_is_a_difference():
     assert float(found.mid()) == pytest.approx((ends[1] - ends[0]) / (2 * h), rel=1e-6)
 
 
-def test_closed_form_and_quadrature_are_the_packages_risk(monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        statements, "agreement_on_disc", lambda f, most, middle, radius: seen.append(f) or arb(0)
-    )
+def quadrature(t, s):
+    """The moments of a token by Gauss and Hermite's rule."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+    weights = weights / weights.sum()
+    moment = lambda p, j: float(weights @ (erf(t + s * nodes) ** p * nodes**j))  # noqa: E731
+    return {(p, j): moment(p, j) for p in (1, 2) for j in (0, 1, 2)}
+
+
+def test_the_parts_of_the_risk_are_the_packages_risk():
     overlaps = {"kappa": 0.4, "nu": 0.5, "theta": 0.25, "eta": -0.3, "rho": 0.2}
-    values = {"lam": 0.5, "dim": 8, "length": 6, "gamma": 1.25}
-    box = {name: (statements.Fraction(repr(v)),) * 2 for name, v in (overlaps | values).items()}
-    statements.risk_is_its_quadrature(balls(**overlaps, **values), box)
-    closure = dict(zip(seen[0].__code__.co_freevars, seen[0].__closure__, strict=True))
-    closed = closure["closed"].cell_contents(acb("0.4"))
-    task = SingleLocation(dim=8, length=6, gamma=1.25)
-    expected = risk(task, Overlaps(**overlaps), 0.5) - task.gamma**2
-    assert float(closed.real.mid()) == pytest.approx(expected, rel=1e-12)
-    assert abs(seen[0](acb("0.4"))) < arb("1e-12")
+    task, lam = SingleLocation(dim=8, length=6, gamma=1.25), 0.5
+    x = balls(**overlaps, lam=lam, dim=8, length=6, gamma=1.25)
+    here = quadrature(lam * task.m * overlaps["kappa"], lam * task.gamma)
+    linear, value, elsewhere = statements.parts_of_risk(x, here, quadrature(0, lam))
+    found = task.gamma**2 + linear + 5 * elsewhere * (2 * value + 4 * elsewhere)
+    assert float(found.mid()) == pytest.approx(risk(task, Overlaps(**overlaps), lam), rel=1e-10)
+
+
+def test_what_risks_are_apart_by_is_seen(monkeypatch):
+    off = {(1, 0): arb("1e-3"), (1, 1): arb("2e-3"), (1, 2): arb(0)}
+    off |= {(2, 0): arb("1e-3"), (2, 1): arb(0), (2, 2): arb("3e-3")}
+    monkeypatch.setattr(statements, "TOLERANCE", arb(100))
+    monkeypatch.setattr(statements, "moments_apart", lambda *place: statements.either_sign(off))
+    overlaps = {"kappa": 0.4, "nu": 0.5, "theta": 0.25, "eta": -0.3, "rho": 0.2}
+    x = balls(**overlaps, lam=0.5, dim=8, length=6, gamma=1.25)
+    most = statements.risk_is_its_quadrature(x, {})["error at most"]
+    here, there = quadrature(0.4, 0.625), quadrature(0.0, 0.5)
+
+    def excess(moved):
+        shifted = [{n: v + moved * float(off[n]) for n, v in m.items()} for m in (here, there)]
+        linear, value, elsewhere = statements.parts_of_risk(x, *shifted)
+        return float((linear + 5 * elsewhere * (2 * value + 4 * elsewhere)).mid())
+
+    for moved in (-1, 1):
+        assert 0 < abs(excess(moved) - excess(0)) <= most
+
+
+@pytest.mark.parametrize("t, s", [("0.4", "0.625"), ("-1.4", "0.07"), ("0", "0.5")])
+def test_moments_are_their_closed_forms(t, s):
+    with checker.precision(80):
+        found = statements.moments_apart(acb(t), arb("0.01"), arb(s))
+    assert set(found) == {(p, j) for p in (1, 2) for j in (0, 1, 2)}
+    assert all(abs(v).upper() < arb("1e-18") for v in found.values())
+
+
+def test_a_moment_that_is_not_its_closed_form_is_seen(monkeypatch):
+    right = statements.zeta_by_owen
+    monkeypatch.setattr(statements, "zeta_by_owen", lambda t, s: right(t, s) + arb("1e-9"))
+    found = statements.moments_apart(acb("0.4"), arb("0.01"), arb("0.5"))
+    seen = {name for name, off in found.items() if abs(off).upper() > arb("1e-9")}
+    assert seen == {(2, 0), (2, 2)}
 
 
 def test_zeta_is_the_packages():
@@ -109,3 +146,43 @@ def test_a_bound_on_the_disc_holds_for_a_known_function():
             lambda z: z * acb("1e-9"), lambda wide: arb("1e-9") * wide, acb(0), arb("0.5")
         )
     assert arb("0.5e-9") < found < arb("1e-7")
+
+
+def test_balls_that_reach_below_0_by_rounding_lose_no_values():
+    # A product of wide positive balls is one that reaches below 0, as h does here.
+    wide = arb("0.1").union(arb("1.9"))
+    h = wide * wide
+    assert h.lower() < 0
+    found = statements.owen(h, arb(1))
+    for value in ("0.01", "0.2", "1", "3.6"):
+        inside = statements.owen_at(acb(value), acb(1)).real
+        assert found.contains(inside), value
+
+
+LEAF = {"dim": (400, 400)}
+
+
+@pytest.mark.parametrize(
+    "words, wrong",
+    [
+        ("aa?rr", ""),
+        ("aaa", ""),
+        ("rrr", ""),
+        ("a?", "not seen"),
+        ("?r", "not seen"),
+        ("?", "not seen"),
+        ("ar", "no change"),
+        ("ra", "no change"),
+        ("ar?r", "again"),
+        ("a?ar?r", ""),  # all of it between the first and the last that are not known
+        ("a?ra", "again"),
+        ("r?a", "again"),
+    ],
+)
+def test_the_critical_sharpness_lies_between_leaves_that_attract_and_that_repel(words, wrong):
+    found = {"a": {statements.ABOVE: arb(0)}, "r": {statements.ABOVE: arb(1)}}
+    found["?"] = {statements.CRITICAL: arb(1)}
+    leaves = [(LEAF | {"lam": (i, i + 1)}, found[word]) for i, word in enumerate(words)]
+    assert wrong in statements.one_crossing(leaves) and bool(wrong) == bool(
+        statements.one_crossing(leaves)
+    )

@@ -35,3 +35,21 @@ def test_evidence_of_an_older_version_is_told(capsys):
             )(),
         )
         assert told in capsys.readouterr().err
+
+
+def test_pages_stay_while_nothing_changed(attlas, tmp_path):
+    def write(*words):
+        answer = attlas("atlas", "single-location/zeta", "--out", tmp_path / "out", *words)
+        assert answer.returncode == 0, answer.stderr
+        return answer, (tmp_path / "out" / "index.html").stat().st_mtime_ns
+
+    first, written = write()
+    second, kept = write()
+    assert kept == written and second.stdout == first.stdout
+    assert "Nothing has changed" in second.stderr
+    (tmp_path / "out" / "index.html").write_text("damaged")
+    write()
+    assert "damaged" not in (tmp_path / "out" / "index.html").read_text()
+    for words in (("--fresh",), ("--seed", "1"), ("--json",)):
+        before = (tmp_path / "out" / "index.html").stat().st_mtime_ns
+        assert write(*words)[1] > before

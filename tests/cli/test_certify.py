@@ -35,7 +35,7 @@ def test_bad_input_is_one_sentence(attlas):
             (MARGIN, "--box", "sharpness=0.5:2"),
             "not defined on this box: sharpness must be above 1",
         ),
-        (("single-location/basins",), "has no certificate in the package"),
+        (("single-location/basins",), "in the package: intervals prove no statement of it"),
         (("single-location/basins", "--box", "lam=1:2"), "has no statement that intervals prove"),
         ((MARGIN, "--box", "sparsity=3", "--check", "a.json"), "--box and --check"),
         ((MARGIN, "--check", "nowhere.json"), "cannot be read"),

@@ -16,10 +16,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attlas.certificates.reading import parse
 from attlas.errors import InputError, near
 
 if TYPE_CHECKING:
-    from attlas.certificates.statements import Box
+    from attlas.certificates.boxes import Box
 
 FOLDER = Path(__file__).with_name("shipped")
 MAX_LEAVES = 20_000
@@ -47,11 +48,11 @@ def shipped_certificates(claim: str) -> list[Certificate]:
 def read_certificate(path: Path) -> Any:
     """What a file holds, as it is."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{str(path)!r} is no JSON: {error}") from error
+    except ValueError as error:
+        raise InputError(f"{str(path)!r} is no JSON of a certificate: {error}") from error
 
 
 def refusal(certificate: Any, claim: str) -> str:
@@ -86,7 +87,7 @@ def parse_box(claim: str, texts: Mapping[str, str], own: Mapping[str, Any]) -> d
         own: values of parameters that `texts` leaves out, as the claim's setting has them.
     """
     need_flint()
-    from attlas.certificates.statements import STATEMENTS
+    from attlas.certificates.checker import STATEMENTS, exact
 
     if claim not in STATEMENTS:
         raise InputError(
@@ -103,14 +104,14 @@ def parse_box(claim: str, texts: Mapping[str, str], own: Mapping[str, Any]) -> d
         if name not in texts and name not in own:
             raise InputError(f"the box lacks {name}: say --box {name}=low:high")
         value = own.get(name)
-        text = texts.get(name) or str(value[0] if isinstance(value, tuple) else value)
+        text = texts.get(name, str(value[0] if isinstance(value, tuple) else value))
         ends = [end.strip() for end in text.split(":")]
-        try:
-            numbers = [Fraction(end) for end in ends]
-        except (ValueError, ZeroDivisionError):
-            numbers = []
-        if len(numbers) not in (1, 2):
-            raise InputError(f"{name} = {text!r}: a side is given as low:high, or as one number")
+        numbers = [number for end in ends if (number := exact(end)) is not None]
+        if len(numbers) != len(ends) or len(ends) > 2:
+            raise InputError(
+                f"{name} = {text!r}: a side is given as low:high, or as one number, of no more than"
+                " 40 digits and between 1e-99 and 1e99"
+            )
         if numbers[0] > numbers[-1]:
             raise InputError(f"{name} = {text!r}: the side is empty; low is not above high")
         box[name] = [ends[0], ends[-1]]
@@ -134,9 +135,8 @@ def make_certificate(
     from attlas.certificates import checker
 
     statement, sides = checker.STATEMENTS[claim], checker.read_box(box)
-    with checker.precision(statement.precision):
-        if wrong := statement.defined(checker.balls_of(sides)):
-            raise InputError(f"{claim} is not defined on this box: {wrong}")
+    if wrong := statement.defined(sides):
+        raise InputError(f"{claim} is not defined on this box: {wrong}")
     top = _split_evenly(sides, 8 * processes if processes > 1 else 1, statement.split)
     parts = list(checker.leaves_of(sides, top))
     report = progress or (lambda share: None)
@@ -152,11 +152,15 @@ def make_certificate(
         "precision": statement.precision,
         "tree": "".join(next(left) if letter == "." else letter for letter in top),
     }
-    found = []
     with checker.precision(statement.precision):
-        for leaf in checker.leaves_of(sides, content["tree"]):
-            found.append(statement.prove(checker.balls_of(leaf), leaf) or {})
-        content["enclosures"] = checker.enclosures(found)
+        leaves = [
+            (leaf, statement.prove(checker.balls_of(leaf), leaf) or {})
+            for leaf in checker.leaves_of(sides, content["tree"])
+        ]
+        try:
+            content["enclosures"] = checker.enclosures_of(statement, leaves)
+        except checker.Refused as error:
+            raise InputError(f"{claim} could not be proved on this box: {error}") from error
     content["checksum"] = checker.digest(content)
     return content
 

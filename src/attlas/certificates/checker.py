@@ -2,10 +2,10 @@ r"""A checker of certificates: statements that interval arithmetic proves on box
 
 It stands alone: python-flint's ball arithmetic, the standard library, and the formulas of
 `statements`, each written from its theorem. A certificate names a claim, a box (exact ends, as
-decimal texts), the precision in bits, a tree of bisections, and the enclosures of some quantities
-over the box. The tree is a text in preorder: a digit splits the box in the middle of that side, a
-point is a leaf. `check` walks it, proves the statement on every leaf, and computes the enclosures
-again; they must be those of the certificate. Whoever made it is not trusted.
+decimal texts or ratios), the precision in bits, a tree of bisections, and the enclosures of some
+quantities over the box. The tree is a text in preorder: a digit splits the box in the middle of
+that side, a point is a leaf. `check` walks it, proves the statement on every leaf, and computes the
+enclosures again; they must be those of the certificate. Whoever made it is not trusted.
 
 `python -m attlas.certificates.checker FILE...` prints a line for each file, and exits with 1 if one
 is refused.
@@ -13,22 +13,34 @@ is refused.
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from flint import ctx
 
-from attlas.certificates.statements import STATEMENTS, Box, interval
+from attlas.certificates.boxes import Box
+from attlas.certificates.reading import parse
+from attlas.certificates.statements import STATEMENTS, Statement, interval
 
 DIGITS = 4
 """Of enclosures, which are rounded outwards."""
 
 SEPARATED = ", "
+
+NUMBER = re.compile(
+    r"[+-]?(\d{1,40}/\d{1,40}|(?=\.?\d)\d{0,40}(\.\d{0,40})?(e[+-]?\d{1,2})?)",
+    re.IGNORECASE | re.ASCII,
+)
+"""An end of a side: a decimal or a ratio, of which all arithmetic is quick."""
+
+EXACT = 4096
+"""Ends with more binary places than this are written by their leading digits."""
 
 
 class Refused(ValueError):
@@ -75,25 +87,43 @@ def leaves_of(box: Box, tree: str) -> Iterator[Box]:
 
 def rounded_outwards(low: Any, high: Any) -> list[str]:
     """Two ends, as decimal texts that enclose what lies between them."""
-    ends = []
-    for end, way in ((low, ROUND_FLOOR), (high, ROUND_CEILING)):
-        exact = Decimal(end.str(25, radius=False))
-        ends.append(str(Context(prec=DIGITS, rounding=way).create_decimal(exact).normalize()))
-    return ends
+    return [rounded(low.lower(), ROUND_FLOOR), rounded(high.upper(), ROUND_CEILING)]
+
+
+def rounded(end: Any, way: str) -> str:
+    """A number, rounded down or up to `DIGITS` digits."""
+    context, wider = (
+        Context(prec=digits, rounding=way, Emin=MIN_EMIN, Emax=MAX_EMAX) for digits in (DIGITS, 20)
+    )
+    mantissa, exponent = map(int, end.mid().man_exp())
+    if abs(exponent) <= EXACT:
+        above, below = Decimal(mantissa * 2 ** max(exponent, 0)), Decimal(2 ** max(-exponent, 0))
+        return str(context.normalize(context.divide(above, below)))
+    # The digits of a text are the nearest ones: a step outwards from them.
+    near = wider.create_decimal(end.str(25, radius=False))
+    step = wider.next_minus if way == ROUND_FLOOR else wider.next_plus
+    return str(context.normalize(step(near)))
 
 
 def enclosures(found: list[dict[str, Any]]) -> dict[str, list[str]]:
     """Of each quantity, over all leaves."""
     ends: dict[str, tuple[Any, Any]] = {}
     for name, value in (item for leaf in found for item in leaf.items()):
-        if name.startswith("_"):  # says on which side of something a leaf lies
-            continue
         low, high = value if isinstance(value, tuple) else (value.lower(), value.upper())
         low, high = low.lower(), high.upper()
         if name in ends:
             low, high = low.min(ends[name][0]), high.max(ends[name][1])
         ends[name] = low, high
     return {name: rounded_outwards(*ends[name]) for name in sorted(ends)}
+
+
+def enclosures_of(
+    statement: Statement, leaves: list[tuple[Box, dict[str, Any]]]
+) -> dict[str, list[str]]:
+    """What all leaves together prove; `Refused` if that is not the statement."""
+    if wrong := statement.whole(leaves):
+        raise Refused(wrong)
+    return enclosures([found for _, found in leaves])
 
 
 def digest(content: Mapping[str, Any]) -> str:
@@ -119,19 +149,16 @@ def check(content: Any) -> dict[str, list[str]]:
         raise Refused("it states something else than is proved")
     if content["precision"] != statement.precision:
         raise Refused(f"its precision must be {statement.precision} bits")
+    if wrong := statement.defined(box):
+        raise Refused(f"the statement is not defined on its box: {wrong}")
     with precision(statement.precision):
-        wrong = statement.defined(balls_of(box))
-        if wrong:
-            raise Refused(f"the statement is not defined on its box: {wrong}")
         leaves = []
         for leaf in leaves_of(box, content["tree"]):
             found = statement.prove(balls_of(leaf), leaf)
             if found is None:
                 raise Refused(f"the statement is not proved on {said(leaf)}")
             leaves.append((leaf, found))
-        if wrong := statement.whole(leaves):
-            raise Refused(wrong)
-        proved = enclosures([found for _, found in leaves])
+        proved = enclosures_of(statement, leaves)
     if proved != content["enclosures"]:
         raise Refused(f"its enclosures are {content['enclosures']}, and {proved} is proved")
     return proved
@@ -139,16 +166,28 @@ def check(content: Any) -> dict[str, list[str]]:
 
 def read_box(sides: Mapping[str, Any]) -> Box:
     """A box from texts; each side has two ends, the lower one first."""
+    if not isinstance(sides, Mapping):
+        raise Refused("its box has no sides")
     found: Box = {}
     for name, ends in sides.items():
-        try:
-            low, high = (Fraction(end) for end in ends)
-        except (TypeError, ValueError, ZeroDivisionError) as error:
-            raise Refused(f"{name} = {ends!r}: a side of a box has two numbers") from error
+        numbers = [exact(end) for end in ends] if isinstance(ends, list) else []
+        if len(numbers) != 2 or None in numbers:
+            raise Refused(f"{name} = {ends!r}: a side of a box has two numbers, as texts")
+        low, high = (number for number in numbers if number is not None)
         if low > high:
             raise Refused(f"{name} = {ends!r}: the side is empty")
         found[name] = low, high
     return found
+
+
+def exact(text: Any) -> Fraction | None:
+    """The number that a text says, a decimal with at most two digits of exponent or a ratio."""
+    if not isinstance(text, str) or not NUMBER.fullmatch(text):
+        return None
+    try:
+        return Fraction(text)
+    except ZeroDivisionError:
+        return None
 
 
 def said(box: Box) -> str:
@@ -161,9 +200,10 @@ def main(files: list[str]) -> int:
     refused = 0
     for file in files:
         try:
-            content = json.loads(Path(file).read_text(encoding="utf-8"))
-            print(f"{file}: certified on {said(read_box(content['box']))}: {check(content)}")
-        except (Refused, ValueError, KeyError, TypeError) as error:
+            content = parse(Path(file).read_text(encoding="utf-8"))
+            proved = check(content)
+            print(f"{file}: certified on {said(read_box(content['box']))}: {proved}")
+        except (OSError, ValueError) as error:  # one that is refused is a ValueError
             refused += 1
             print(f"{file}: refused: {error}")
     return int(bool(refused))

@@ -10,8 +10,14 @@ from typing import Any, NamedTuple
 
 from flint import acb, arb, fmpq
 
-Box = dict[str, tuple[Fraction, Fraction]]
-"""Ends of each side, by the parameter's name."""
+from attlas.certificates.boxes import (
+    Box,
+    overlaps_and_points,
+    point_sides,
+    positive_sides,
+    sharp_heads,
+    weights_and_moves,
+)
 
 Balls = Mapping[str, Any]
 """The sides as balls of real numbers."""
@@ -21,13 +27,13 @@ class Statement(NamedTuple):
     """What is proved on a box.
 
     `prove(balls, box)` gives enclosures of quantities if the statement holds on all of the box, and
-    None if that is not seen; `defined(balls)` says what is not defined there, or nothing.
+    None if that is not seen; `defined(box)` says what is not defined there, or nothing.
     """
 
     words: str
     parameters: tuple[str, ...]
     prove: Callable[[Balls, Box], dict[str, Any] | None]
-    defined: Callable[[Balls], str] = lambda balls: ""
+    defined: Callable[[Box], str] = lambda box: ""
     precision: int = 80
     split: tuple[str, ...] = ()
     """The sides that matter, if not all do: others need not be split."""
@@ -101,7 +107,8 @@ def owen(h: Any, a: Any) -> Any:
 
     It falls in h and grows in a: the values at two corners enclose it on balls.
     """
-    ends = (h.upper(), a.lower()), (h.lower(), a.upper())
+    # A ball of a product of positive ones may reach below 0, where T is even in h.
+    ends = (h.abs_upper(), a.abs_lower()), (h.abs_lower(), a.abs_upper())
     low, high = (owen_at(acb(h), acb(a)).real for h, a in ends)
     return low.union(high)
 
@@ -221,23 +228,46 @@ CROSSING = Fraction(1, 10**5)
 """How wide, relative to its ends, each side of a box may be that holds the critical sharpness."""
 
 
+ABOVE = "rates above 0 across the manifold"
+CRITICAL = "critical lam"
+
+
 def sides_of_critical(x: Balls, box: Box) -> dict[str, Any] | None:
-    """Whether the oracle attracts across the manifold (Hurwitz), or a rate is positive; in narrow
-    boxes either."""
+    r"""How many of the three rates have a real part above 0; not said in narrow boxes where it is
+    not seen.
+
+    The rates are the zeros of $z^3 + a_1z^2 + a_2z + a_3$. There is none above 0 if
+    $a_1, a_3 > 0$ and $a_1a_2 > a_3$ (Hurwitz). With $a_3 < 0$ their product is positive, so that
+    there are one or three, and with $a_1 > 0$ one, since their sum is negative.
+    """
     trace, minors, determinant = across_oracle(x)
     if positive(trace) and positive(determinant) and positive(trace * minors - determinant):
-        return {"_attracts": arb(1)}
+        return {ABOVE: arb(0)}
     if positive(-determinant):
-        return {"_repels": arb(1)}
+        return {ABOVE: arb(1) if positive(trace) else arb(1).union(arb(3))}
     narrow = all(high - low <= CROSSING * high for low, high in box.values())
-    return {"critical lam": x["lam"]} if narrow else None
+    return {CRITICAL: x["lam"]} if narrow else None
 
 
 def one_crossing(leaves: list[tuple[Box, dict[str, Any]]]) -> str:
-    """Along lam the oracle attracts first, then comes the critical sharpness, then it repels."""
-    order = {"_attracts": 0, "critical lam": 1, "_repels": 2}
-    ranks = [order[next(iter(found))] for _, found in sorted(leaves, key=lambda x: x[0]["lam"])]
-    return "" if ranks == sorted(ranks) else "the oracle attracts again where it had repelled"
+    """Along lam the oracle attracts first, then comes the critical sharpness, then it repels.
+
+    The leaves that do not say what it does lie between two values of lam, inside the box. No leaf
+    where it repels reaches below the first and none where it attracts above the second: so it
+    attracts below and repels above, at every dim, length and gamma of the box.
+    """
+    unknown = [box["lam"] for box, found in leaves if CRITICAL in found]
+    known = [(box["lam"], found[ABOVE] == 0) for box, found in leaves if ABOVE in found]
+    attracts = [lam for lam, stable in known if stable]
+    repels = [lam for lam, stable in known if not stable]
+    if not unknown:
+        return "" if not (attracts and repels) else "the oracle attracts and repels, with no change"
+    low, high = min(a for a, _ in unknown), max(b for _, b in unknown)
+    sides = [box["lam"] for box, _ in leaves]
+    if low == min(a for a, _ in sides) or high == max(b for _, b in sides):
+        return "it is not seen whether the oracle attracts at an end of the box in lam"
+    again = any(a < low for a, _ in repels) or any(b > high for _, b in attracts)
+    return "the oracle attracts again where it had repelled" if again else ""
 
 
 def swapped_below_oracle(x: Balls, box: Box) -> dict[str, Any] | None:
@@ -250,7 +280,8 @@ def swapped_below_oracle(x: Balls, box: Box) -> dict[str, Any] | None:
     $\theta$, the second that over $\theta \le 1$ where the best is beyond.
     """
     w = widths(x)
-    u = monotone(lambda s: 2 * s**2 / (1 + 2 * s**2), w.s)
+    ends = (2 * s**2 / (1 + 2 * s**2) for s in (w.s.abs_lower(), w.s.abs_upper()))
+    u = next(ends).union(next(ends))
     arc = monotone(arb.asin, u)
     at_0 = 2 / arb.pi() * arc
     curvature = 4 / arb.pi() * monotone(lambda v: v.asin() / v, u)  # D^2 zeta(0, s) / s^2
@@ -383,135 +414,118 @@ def zeta_is_its_integral(x: Balls, box: Box) -> dict[str, Any] | None:
         return zeta_by_owen(t, s) - gaussian_mean(lambda g: (t + s * g).erf() ** 2, most)
 
     def most(wide: Any) -> Any:
-        # Re h^2 >= -2 wide^2 / D^2, and 1 + a^2 u^2 from 1 to 1 + 1/E^2 <= 2.
-        return most_of_erf(wide) ** 2 + 1 + 8 / (2 * arb.pi()) * (2 * wide**2).exp()
+        return most_of_erf(wide) ** 2 + most_of_zeta(wide)
 
     found = agreement_on_disc(difference, most, acb(middle), radius)
     return {"error at most": found} if found < TOLERANCE else None
+
+
+def most_of_zeta(wide: Any) -> Any:
+    r"""$|\zeta(t, s)|$ where $|\mathrm{Im}\,t|$ is no more than `wide`: $\mathrm{Re}\,h^2 \ge
+    -2\,\mathrm{wide}^2$ in Owen's T, and $1 + a^2u^2$ from 1 to 2."""
+    return 1 + 8 / (2 * arb.pi()) * (2 * wide**2).exp()
 
 
 TOLERANCE = arb("1e-12")
 """How near the two sides of an identity must be."""
 
 
-def risk_is_its_quadrature(x: Balls, box: Box) -> dict[str, Any] | None:
-    r"""The closed-form risk against integrals over one Gaussian, for all kappa of the box.
+Moments = Mapping[tuple[int, int], Any]
+r"""$I_{pj} = E[\mathrm{erf}(t + sG)^pG^j]$ by (p, j), of one token."""
 
-    Given $a = \langle X, k\rangle$ the other two projections of a token are Gaussian with linear
-    means, so that the risk is a sum of integrals of erf and its square against polynomials in a.
+
+def parts_of_risk(x: Balls, here: Moments, there: Moments) -> tuple[Any, Any, Any]:
+    r"""L, H, E of the excess risk $\gamma^2 + L + (\ell-1)E(2H + (\ell-2)E)$ of $\ell$ tokens.
+
+    Given the projection on k the other two projections of a token are Gaussian with linear means:
+    L, H and E are linear in the moments of the informative token (`here`, at $t = \lambda m\kappa,
+    s = \lambda\gamma$) and of another (`there`, at $t = 0, s = \lambda$).
     """
-    low, high = box["kappa"]
-    middle, radius = (
-        interval((low + high) / 2, (low + high) / 2),
-        interval(high - low, high - low) / 2,
+    gamma, others = x["gamma"], x["length"] - 1
+    nu, mu, eta, rho = x["nu"], (x["dim"] / 2).sqrt() * x["theta"], x["eta"], x["rho"]
+    slope, rest = rho * gamma, 1 - rho * rho  # (a ball around 0) ** 2 is not a number
+    signal = (
+        gamma**2 * (nu - rho * eta) * here[1, 0]
+        + mu * eta * gamma * here[1, 1]
+        + slope * eta * gamma * here[1, 2]
     )
-    m, lam, gamma = (x["dim"] / 2).sqrt(), x["lam"], x["gamma"]
-    nu, theta, eta, rho = (x[name] for name in ("nu", "theta", "eta", "rho"))
-    others, g2 = x["length"] - 1, gamma**2
-    mu, s = m * theta, lam * g2
+    square = (
+        (mu * mu + gamma**2 * rest) * here[2, 0]
+        + 2 * mu * slope * here[2, 1]
+        + slope * slope * here[2, 2]
+    )
+    elsewhere = others * (rest * there[2, 0] + rho * rho * there[2, 2])
+    linear = square - 2 * signal + elsewhere
+    return linear, mu * here[1, 0] + slope * here[1, 1], rho * there[1, 1]
 
-    def smoothed(t: Any, spread: Any) -> tuple[list[Any], list[Any]]:
-        """The means of erf and of its square at t with two derivatives each, closed form."""
-        d, e = (1 + 2 * spread**2).sqrt(), (1 + 4 * spread**2).sqrt()
-        root = 2 / arb.pi().sqrt()
-        e1 = root / d * (-((t / d) ** 2)).exp()
-        e2 = -2 * t / d**2 * e1
-        far = (t / (d * e)).erf()
-        z2 = 2 * (e2 * far + e1 * root / (d * e) * (-((t / (d * e)) ** 2)).exp())
-        return [(t / d).erf(), e1, e2], [zeta_by_owen(t, spread), 2 * e1 * far, z2]
 
-    (_, b1, _), (q0, _, q2) = smoothed(acb(0), lam)
+def risk_is_its_quadrature(x: Balls, box: Box) -> dict[str, Any] | None:
+    r"""The closed-form risk against integrals over one Gaussian, for all overlaps of the box.
 
-    def closed(kappa: Any) -> Any:
-        (e0, e1, e2), (z0, z1, z2) = smoothed(lam * m * kappa, lam * gamma)
-        here, elsewhere = mu * e0 + s * rho * e1, lam * b1 * rho
-        signal = g2 * (nu * e0 + lam * eta * (mu * e1 + s * rho * e2))
-        square = (mu**2 + g2) * z0 + 2 * s * rho * mu * z1 + (s * rho) ** 2 * z2
-        rest = others * (q0 + (lam * rho) ** 2 * q2)
-        return (
-            square - 2 * signal + rest + others * elsewhere * (2 * here + (others - 1) * elsewhere)
-        )
+    How far the closed form of each moment is from its integral, for all t of the box, bounds how
+    far the two risks are apart: L, H and E move by their values at these differences, and
+    $|I_{pj}| \le E|G|^j \le 1$ bounds H and E.
+    """
+    at, s = x["lam"] * (x["dim"] / 2).sqrt() * x["kappa"], x["lam"] * x["gamma"]
+    if at.rad() > WIDEST:
+        return None
+    here = moments_apart(acb(at.mid()), arb(at.rad()), s)
+    there = moments_apart(acb(0), arb(0), x["lam"])
+    linear, value, elsewhere = parts_of_risk(x, here, there)
+    others, one = x["length"] - 1, {name: arb(1) + off.abs_upper() for name, off in here.items()}
+    _, most_here, most_there = parts_of_risk(x, either_sign(one), either_sign(one))
+    most = 2 * most_here + (others - 1) * most_there
+    move = 2 * value + (others - 1) * elsewhere
+    found = abs(linear + others * (elsewhere * most + most_there * move)).upper()
+    return {"error at most": found} if found < TOLERANCE else None
 
-    weight = (m + 2 * gamma + 2) ** 2 * (2 + abs(nu))
 
-    def quadrature(kappa: Any, erf_most: Any) -> Any:
-        def mean(power: int, polynomial: Callable[[Any], Any]) -> Any:
-            gate = lambda g: (lam * (m * kappa + gamma * g)).erf() ** power  # noqa: E731
-            return gaussian_mean(lambda g: gate(g) * polynomial(g), weight * erf_most**2)
+WIDEST = arb("0.5")
+"""The radius of a disc from which on no bound is small."""
 
-        def elsewhere(power: int, polynomial: Callable[[Any], Any]) -> Any:
-            return gaussian_mean(lambda g: (lam * g).erf() ** power * polynomial(g), arb(4))
 
-        value = lambda g: mu + rho * gamma * g  # noqa: E731
-        signal = mean(1, lambda g: value(g) * eta * gamma * g + g2 * (nu - rho * eta))
-        square = mean(2, lambda g: value(g) ** 2 + g2 * (1 - rho**2))
-        here, there = mean(1, value), elsewhere(1, lambda g: rho * g)
-        rest = others * elsewhere(2, lambda g: (rho * g) ** 2 + 1 - rho**2)
-        return square - 2 * signal + rest + others * there * (2 * here + (others - 1) * there)
+def either_sign(sizes: Moments) -> Moments:
+    """Balls around 0 of these radii."""
+    return {name: arb(0).union(size).union(-size) for name, size in sizes.items()}
 
-    def difference(kappa: Any) -> Any:
-        return closed(kappa) - quadrature(kappa, most_of_erf(lam * m * radius.upper()))
 
-    def most(wide: Any) -> Any:
-        disc = acb(arb(0, wide.upper()), arb(0, wide.upper())) + acb(middle)
-        moved = lam * m * wide
-        count = 16 * (1 + others) ** 2 * weight
-        zeta_most = 1 + 8 / (2 * arb.pi()) * (2 * moved**2).exp()
-        (e0, e1, e2), (_, z1, z2) = smoothed_bounds(disc)
-        powers = (1 + mu.abs_upper() + g2 + s.abs_upper() + lam) ** 4
-        total = zeta_most + sum(abs(v).upper() for v in (e0, e1, e2, z1, z2))
-        return count * most_of_erf(moved) ** 2 + 8 * (1 + others) ** 2 * powers * total
+def moments_apart(middle: Any, radius: Any, s: Any) -> Moments:
+    r"""Balls of what moments can be off from their closed forms for all t of a disc.
 
-    def smoothed_bounds(disc: Any) -> tuple[list[Any], list[Any]]:
-        d, e = (1 + 2 * (lam * gamma) ** 2).sqrt(), (1 + 4 * (lam * gamma) ** 2).sqrt()
-        t, root = lam * m * disc, 2 / arb.pi().sqrt()
+    By Stein's lemma the moments are $f, sf', f + s^2f''$ with f the mean of erf or of its square.
+    """
+    d, e = (1 + 2 * s**2).sqrt(), (1 + 4 * s**2).sqrt()
+    root = 2 / arb.pi().sqrt()
+
+    def means(t: Any) -> tuple[list[Any], list[Any]]:
+        """The means of erf and of its square with two derivatives each, but zeta."""
         e1 = root / d * (-((t / d) ** 2)).exp()
         e2 = -2 * t / d**2 * e1
         far = (t / (d * e)).erf()
         z2 = 2 * (e2 * far + e1 * root / (d * e) * (-((t / (d * e)) ** 2)).exp())
         return [(t / d).erf(), e1, e2], [acb(0), 2 * e1 * far, z2]
 
-    found = agreement_on_disc(difference, most, acb(middle), radius)
-    return {"error at most": found} if found < TOLERANCE else None
+    def closed(t: Any, p: int, j: int) -> Any:
+        f = means(t)[p - 1]
+        if p == 2 and j != 1:
+            f[0] = zeta_by_owen(t, s)
+        return (f[0], s * f[1], f[0] + s**2 * f[2])[j]
 
+    found = {}
+    for p, j in ((1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)):
 
-def positive_sides(*names: str) -> Callable[[Balls], str]:
-    def defined(x: Balls) -> str:
-        wrong = [name for name in names if not positive(x[name])]
-        return f"{wrong[0]} must be above 0" if wrong else ""
+        def difference(t: Any, p: int = p, j: int = j) -> Any:
+            most = most_of_erf(abs(t.imag).upper()) ** p
+            return closed(t, p, j) - gaussian_mean(lambda g: (t + s * g).erf() ** p * g**j, most)
 
-    return defined
+        def most(wide: Any, p: int = p, j: int = j) -> Any:
+            ends = arb(0).union(wide.upper()).union(-wide.upper())
+            f = [abs(v).upper() for v in means(acb(ends, ends) + middle)[p - 1]]
+            f[0] = most_of_erf(wide) if p == 1 else most_of_zeta(wide)
+            return most_of_erf(wide) ** p + (f[0], s * f[1], f[0] + s**2 * f[2])[j]
 
-
-def point_sides(free: str, *names: str) -> Callable[[Balls], str]:
-    """All sides but one are single numbers."""
-
-    def defined(x: Balls) -> str:
-        wide = [n for n in x if n != free and x[n].rad() > abs(x[n]).upper() * arb(2) ** -60]
-        wrong = positive_sides(*names)(x)
-        return f"{wide[0]} must be a single number" if wide else wrong
-
-    return defined
-
-
-def overlaps_and_points(x: Balls) -> str:
-    """Overlaps are from -1 to 1, and there are two tokens or more."""
-    wrong = point_sides("kappa", "lam", "dim", "gamma")(x)
-    names = ("kappa", "nu", "theta", "eta", "rho")
-    large = [name for name in names if not x[name].abs_upper() < 1 + arb(2) ** -40]
-    few = "" if x["length"].lower() > arb(2) - arb(2) ** -40 else "length must be 2 or more"
-    return wrong or (f"{large[0]} must be from -1 to 1" if large else few)
-
-
-def weights_and_moves(x: Balls) -> str:
-    inside = x["weight"].lower() >= 0 and x["weight"].upper() <= 1
-    wrong = "" if inside else "weight must be from 0 to 1"
-    return wrong or ("" if x["distance"].lower() > 0 else "distance must be above 0")
-
-
-def sharp_heads(x: Balls) -> str:
-    wrong = positive_sides("sparsity")(x)
-    return wrong or ("" if positive(x["sharpness"] - 1) else "sharpness must be above 1")
+        found[p, j] = agreement_on_disc(difference, most, middle, radius).upper()
+    return either_sign(found)
 
 
 STATEMENTS: dict[str, Statement] = {
@@ -525,11 +539,12 @@ STATEMENTS: dict[str, Statement] = {
     ),
     "single-location/closed-form-risk": Statement(
         "The closed-form risk and integrals over one Gaussian differ by no more than the error for"
-        " all kappa of the box.",
+        " all overlaps and lengths of the box.",
         ("kappa", "nu", "theta", "eta", "rho", "lam", "dim", "length", "gamma"),
         risk_is_its_quadrature,
         overlaps_and_points,
-        64,
+        80,
+        ("kappa", "dim"),
     ),
     "single-location/manifold-fixed-points": Statement(
         "On the manifold the flow has exactly five fixed points: (1, 1) and (-1, -1) attract,"
@@ -543,7 +558,7 @@ STATEMENTS: dict[str, Statement] = {
         "The oracle attracts across the manifold below the critical sharpness and repels above it.",
         ("lam", "dim", "length", "gamma"),
         sides_of_critical,
-        point_sides("lam", "lam", "dim", "gamma"),
+        positive_sides("lam", "dim", "gamma"),
         whole=one_crossing,
     ),
     "single-location/swapped-beats-oracle": Statement(

@@ -1,10 +1,11 @@
 """The verb `atlas`: every claim, as pages."""
 
 import contextlib
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -12,6 +13,7 @@ from attlas.cli import options
 from attlas.cli.printing import print_counts, print_json, stderr
 from attlas.cli.progress import stages
 from attlas.cli.running import exit_code, run_all
+from attlas.index import foreign_points
 
 if TYPE_CHECKING:
     from attlas.claims import Claim
@@ -43,15 +45,24 @@ def write_pages(
     disk, without a network.
 
     Results at the other scale are shown too where the store holds them, or the package at the
-    paper's scale.
+    paper's scale. Pages that would be written as they are stay.
     """
+    from attlas.atlas import freshness
     from attlas.lab import compile_quickly
+    from attlas.lab.records import Records
 
+    place = Records(store).folder
+    foreign = files or foreign_points()  # whose sources may lie anywhere
+    inputs = "" if foreign else freshness.inputs_digest({"patterns": patterns, **run_options})
+    again = foreign or as_json or run_options["fresh"]
+    if not again and freshness.is_current(place, Path(out), inputs):
+        _print_kept(Path(out).resolve(), strict)
     compile_quickly()
 
     from attlas.atlas import folders, pages
     from attlas.atlas.contents import gather_atlas
     from attlas.atlas.drawings import drawing_of, drawings_folder
+    from attlas.atlas.notebooks import notebook_files, read_notebook
 
     folder = folders.check_folder(Path(out))
     found = options.select_claims(patterns, files)
@@ -69,7 +80,12 @@ def write_pages(
     results.sort(key=lambda result: found.index(result.claim))
     told = len(opened.notes)
     with stages(as_json) as report:
+        for path in notebook_files():
+            read_notebook(path, drawings_folder(opened))  # what it measures is stored
+        stored = freshness.stored_digest(place)
         index = pages.write_atlas(gather_atlas(results, opened), folder, report)
+    if not (foreign or opened.notes):  # what was told is told again
+        freshness.remember(place, folder, inputs, stored)
     for note in opened.notes[told:]:
         stderr().print(note, markup=False)
     if as_json:
@@ -78,6 +94,15 @@ def write_pages(
         print_counts((r.verdict.word, r.claim.kind) for r in results)
         click.echo(index)
     sys.exit(exit_code(r.verdict.word for r in results) if strict else 0)
+
+
+def _print_kept(folder: Path, strict: bool) -> NoReturn:
+    """Say what the pages in `folder` say, and leave."""
+    claims = json.loads((folder / "claims.json").read_text(encoding="utf-8"))["claims"]
+    stderr().print("Nothing has changed since these pages were written.")
+    print_counts((claim["verdict"], claim["kind"]) for claim in claims)
+    click.echo(folder / "index.html")
+    sys.exit(exit_code(claim["verdict"] for claim in claims) if strict else 0)
 
 
 def _note_older_evidence(claims: "list[Claim]", store: "Store") -> None:

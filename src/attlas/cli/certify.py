@@ -56,6 +56,8 @@ def certify_claim(
     certificates.need_flint()
     if box and file:
         raise InputError("--box and --check: a certificate is either made or checked")
+    if out and not box:
+        raise InputError("--out needs --box: it is where a new certificate goes")
     found: list[Any]
     if box:
         own = options.find_entry(claim, ()).quick
@@ -74,7 +76,11 @@ def certify_claim(
     else:
         found = certificates.shipped_certificates(id)
         if not found:
-            raise InputError(f"{id} has no certificate in the package: make one with --box")
+            from attlas.certificates.checker import STATEMENTS
+
+            provable = id in STATEMENTS
+            rest = "make one with --box" if provable else "intervals prove no statement of it"
+            raise InputError(f"{id} has no certificate in the package: {rest}")
     sys.exit(print_certificates(id, found, as_json))
 
 

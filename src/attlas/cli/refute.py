@@ -114,7 +114,7 @@ def refute_claim(
     if as_json:
         print_json(search.to_dict())
     else:
-        print_search(search)
+        print_search(search, files)
     sys.exit(EXIT_REFUTED if search.violation else 0)
 
 
@@ -132,7 +132,7 @@ def print_domain(domain: "Domain", as_json: bool) -> None:
         console.print(f"{indent}{edge.axis}, at {other} = {edge.at:.6g}: {between}", markup=False)
 
 
-def print_search(search: "Search") -> None:
+def print_search(search: "Search", files: Sequence[str] = ()) -> None:
     """What a search found, or how near it came."""
     from rich.markup import escape
 
@@ -145,7 +145,7 @@ def print_search(search: "Search") -> None:
         f" {search.seed}"
     )
     if violation:
-        _print_violation(violation, claim.id, looked)
+        _print_violation(violation, claim.id, looked, files)
     else:
         console.print(f"[{STYLES['confirmed']}]not refuted[/] [bold]{claim.id}[/]  ({looked})")
         if search.nearest:
@@ -155,11 +155,13 @@ def print_search(search: "Search") -> None:
     console.print(f"{indent}Searched: {escape('; '.join(map(str, search.region.ranges)))}.")
     if search.failed:
         point, reason = next(iter(search.failed.items()))
-        count = f"{len(search.failed):,} settings could not be measured"
-        console.print(f"{indent}{count}, as {escape(point)}: {escape(' '.join(reason.split()))}.")
+        settings = "setting" if len(search.failed) == 1 else "settings"
+        count = f"{len(search.failed):,} {settings} could not be measured"
+        why = " ".join(reason.split()).removesuffix(".")
+        console.print(f"{indent}{count}, as {escape(point)}: {escape(why)}.")
 
 
-def _print_violation(violation: "Violation", id: str, looked: str) -> None:
+def _print_violation(violation: "Violation", id: str, looked: str, files: Sequence[str]) -> None:
     from rich.markup import escape
 
     from attlas.lab.refute import command
@@ -170,4 +172,4 @@ def _print_violation(violation: "Violation", id: str, looked: str) -> None:
     console.print(f"[{STYLES['refuted']}]refuted[/]    [bold]{id}[/]  ({looked})")
     where = values_said(violation.changed) or "the claim's own setting"
     console.print(f"{indent}at {escape(where)}: {escape(last.verdict.reason)}")
-    console.print(f"{indent}Again: {escape(command(id, violation))}")
+    console.print(f"{indent}Again: {escape(command(id, violation, files))}")
