@@ -122,3 +122,23 @@ def test_driven_steps_take_their_inputs_block_by_block():
     np.testing.assert_array_equal(path.observed[:, 0], [0, 6, 16, 30, 36])
     np.testing.assert_array_equal(path.observed[:, 1], 10 * path.observed[:, 0])
     assert path.last[0] == 36 and path.survived.tolist() == [10, 10, 0]
+
+
+def test_a_loop_compiled_at_once_gives_the_same_path():
+    numbers = np.arange(1.0, 13.0).reshape(4, 3)
+    options = {"steps": 3, "block": 4, "record_every": 1}
+    once, stepwise = (
+        drive(_leaky, _as_is, np.zeros(3), np.float32(0.5), lambda _: numbers, at_once=x, **options)
+        for x in (True, False)
+    )
+    np.testing.assert_allclose(once.observed, stepwise.observed, rtol=1e-6)
+    np.testing.assert_array_equal(once.survived, stepwise.survived)
+    np.testing.assert_allclose(once.observed[-1], numbers[0] / 4 + numbers[1] / 2 + numbers[2])
+
+
+def _leaky(x, number, leak):
+    return leak * x + number
+
+
+def _as_is(raw, args):
+    return raw

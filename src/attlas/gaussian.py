@@ -91,7 +91,7 @@ class Quadrature(NamedTuple):
 
 @public
 def stream(key: Array, *place: int) -> np.random.Generator:
-    """NumPy's numbers of a key, for draws that are sooner made than compiled.
+    """A NumPy generator seeded by a JAX key, for draws that cost less than compiling a program.
 
     Arguments:
         key: a key of JAX.
@@ -108,7 +108,7 @@ def stream(key: Array, *place: int) -> np.random.Generator:
 
 @public
 def averaged(draw: Callable[..., np.ndarray], key: Array, samples: int, *args: Any) -> Estimate:
-    """`monte_carlo` with NumPy's numbers, which are sooner drawn than a program is compiled.
+    """`monte_carlo` with NumPy's generators, for draws that cost less than compiling a program.
 
     Arguments:
         draw: `draw(generator, BLOCK, *args)` gives independent values [..., BLOCK]; the generator

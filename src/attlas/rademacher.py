@@ -68,11 +68,12 @@ def head_complexity(
     starts: int = 8,
     steps: int = 150,
 ) -> Float[np.ndarray, " draws"]:
-    """The supremum for each draw of the signs, from below, by ascent over u.
+    r"""The supremum from below, for each draw of the signs $\sigma$, by ascent over u:
+    $\frac{B_v}m\sup_{|u| \le B_u}|\sum_i\sigma_iX_i^\top\mathrm{softmax}(X_iu)|$.
 
     Arguments:
     - `tokens`: m sequences of n tokens of dimension d. `signs`: draws of m signs.
-    - `query_norm`, `value_norm`: the largest |u| and |v|.
+    - `query_norm`, `value_norm`: $B_u$ and $B_v$, the largest |u| and |v|.
     - `key`: of the starts. `starts`: ascents, the first from the origin; the best counts.
     - `steps`: of each ascent.
 
@@ -117,8 +118,9 @@ def planar_complexity(
     value_norm: Real = 1.0,
     rings: int = 64,
 ) -> Enclosure:
-    r"""The supremum in the plane: the best node of a polar grid, and that plus what the mixture
-    can rise to between nodes, $B_X^2$ times the distance to the nearest one.
+    r"""The supremum of `head_complexity` in the plane, from both sides: its value at the best node
+    of a polar grid, and that plus $B_v B_X^2$ times the largest distance to the nearest node, with
+    $B_X$ the length of the longest token.
 
     Arguments: as for `head_complexity`, with d = 2; `rings` of the grid, each with some
     $2\pi\,\text{rings}$ nodes.
@@ -172,7 +174,7 @@ def concatenated_complexity(
     tokens: Float[Any, "m n d"], signs: Float[Any, "draws m"], *, norm: Real = 1.0
 ) -> Float[np.ndarray, " draws"]:
     r"""The supremum for a linear map on the concatenated sequence,
-    $\frac{B}{m}|\sum_i\sigma_iX_i|_F$: about $B B_X\sqrt{T/m}$.
+    $\frac{B}{m}|\sum_i\sigma_iX_i|_F$: about $B B_X\sqrt{n/m}$ for tokens of length $B_X$.
 
     Arguments: `tokens` and `signs` as for `head_complexity`; `norm` of the map, B.
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from attlas.errors import whole
+from attlas.fused import one_kernel
 from attlas.padding import pad_axis
 
 State = TypeVar("State")
@@ -150,6 +151,7 @@ def drive(
     block: int,
     record_every: int,
     progress: Callable[[int, int], None] | None = None,
+    at_once: bool = False,
 ) -> Trajectory:
     """Apply `state = step(state, inputs[t], args)` to inputs drawn on the host and record the
     state.
@@ -163,6 +165,8 @@ def drive(
     - `progress(done, steps)`: called after each block.
     - `step`: a module-level function. `state`, `args`: as in `iterate`.
     - `steps`: how many. `record_every`: steps between records.
+    - `at_once`: compile the loop over a block as one kernel, for a `step` that `fused.one_kernel`
+      takes: a third less time where a step is many operations on few numbers.
 
     >>> import numpy as np
     >>> from attlas.scan import drive
@@ -185,7 +189,7 @@ def drive(
 
     for first in range(0, steps, block):
         raw = draw(first // block)
-        state, survived, path = _driven(step, prepare, state, survived, args, raw)
+        state, survived, path = _driven(step, prepare, at_once, state, survived, args, raw)
         waiting.append((first, path))
         if len(waiting) > 1:  # more of them would only fill the memory
             collect(*waiting.pop(0))
@@ -199,13 +203,25 @@ def drive(
     )
 
 
-@functools.partial(jax.jit, static_argnames=("step", "prepare"))
-def _driven(step: Any, prepare: Any, state: Any, survived: Array, args: Any, raw: Any) -> Any:
-    def advance(carry: tuple[Any, Array], inputs: Any) -> tuple[tuple[Any, Array], Any]:
-        state = step(carry[0], inputs, args)
-        return (state, carry[1] + _finite(state)), state
+@functools.partial(jax.jit, static_argnames=("step", "prepare", "at_once"))
+def _driven(
+    step: Any,
+    prepare: Any,
+    at_once: bool,
+    state: Any,
+    survived: Array,
+    args: Any,
+    raw: Any,
+) -> Any:
+    def steps(state: Any, survived: Array, args: Any, inputs: Any) -> Any:
+        def advance(carry: tuple[Any, Array], inputs: Any) -> tuple[tuple[Any, Array], Any]:
+            state = step(carry[0], inputs, args)
+            return (state, carry[1] + _finite(state)), state
 
-    (state, survived), path = jax.lax.scan(advance, (state, survived), prepare(raw, args))
+        return jax.lax.scan(advance, (state, survived), inputs)
+
+    loop = one_kernel(steps) if at_once else steps
+    (state, survived), path = loop(state, survived, args, prepare(raw, args))
     return state, survived, path
 
 

@@ -53,6 +53,27 @@ def test_what_is_held_out_is_a_fit_without_the_fold(monkeypatch, most):
         np.testing.assert_allclose(found.aside[fold == k], said[fold == k], atol=1e-8)
 
 
+def test_what_two_folds_do_not_say(monkeypatch):
+    """Of one function, without a fold and the bag's own: exact in the fold, and of other bags near
+    a fit that has seen neither."""
+    name = "mean"
+    monkeypatch.setattr(bag_wholes, "SUMMARIES", {name: SUMMARIES[name]})
+    monkeypatch.setattr(bag_wholes, "SHARPNESSES", (0.3,))
+    monkeypatch.setattr(bag_wholes, "RIDGES", (0.1,))
+    bags, y, weight, fold = drawn()
+    found = fit_whole(bags, y, weight, fold)
+    off, between = 0.0, 0.0
+    for k in range(5):
+        own = fold == k
+        np.testing.assert_allclose(found.unswayed[k][own], found.aside[own], atol=1e-12)
+        for j in set(range(5)) - {k}:
+            rest = np.flatnonzero((fold != k) & (fold != j))
+            exact = ridge_by_hand(found, bags, y, weight, rest)[fold == j]
+            off += ((found.unswayed[k][fold == j] - exact) ** 2).sum()
+            between += ((found.aside[fold == j] - exact) ** 2).sum()
+    assert off < 0.1 * between
+
+
 def test_fewer_references_than_bags_come_near(monkeypatch):
     bags, y, weight, fold = drawn(120)
     whole = fit_whole(bags, y, weight, fold)

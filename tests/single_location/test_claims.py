@@ -5,8 +5,10 @@ from attlas.gaussian import Estimate
 from attlas.lab.runner import run
 from attlas.single_location import SingleLocation
 from attlas.single_location.claims.manifold import count_zeros, slopes_by_quadrature, turns
+from attlas.single_location.claims.readings import Similarities
 from attlas.single_location.claims.shared import capped
 from attlas.single_location.landscape import corner_rate
+from tests.conftest import SEED
 from tests.maps import *  # noqa: F403
 
 MAP = "single-location"
@@ -30,6 +32,8 @@ def test_a_ladder_on_which_the_gate_stays_closed_is_outside_corollary_2(store):
         ("gates-in-order", {"gamma": 0.3}, "1e-25"),
         ("softmax-training", {"lam": 5.0}, "lam <= 1"),
         ("critical-lambda", {"gamma": (2.0,)}, "saturated"),
+        ("large-lambda-stalls", {"dim": 80, "lam": 1.95, "steps": 120_000}, "from 0.4 to 1/2"),
+        ("large-lambda-stalls", {"start": "square"}, "begin above 0.4"),
     ),
 )
 def test_where_a_statement_fails_it_is_outside(store, claim, settings, why):
@@ -61,3 +65,15 @@ def test_the_slope_at_the_oracle_is_the_rate_there():
 def test_a_broken_sample_is_not_excused_by_its_spread():
     mean, error = capped(Estimate(np.array([9.0, 1.0]), np.array([5.0, 0.01])), 1.0, 20_000)
     assert mean.tolist() == [9.0, 1.0] and error == pytest.approx([0.03, 0.01])
+
+
+def test_what_similarities_share_with_the_target_is_what_samples_say():
+    rng = np.random.default_rng(SEED)
+    centres = rng.normal(size=(5, 2))
+    found = Similarities.of(centres, 0.7, 1.5)
+    read = rng.normal(size=(400_000, 2))
+    x = found(read, 0.7)
+    product = x.T @ np.column_stack([x, np.sin(1.5 * read[:, 0])]) / len(read)
+    np.testing.assert_allclose(product[:, :-1], np.eye(x.shape[1]), atol=0.05)
+    np.testing.assert_allclose(product[:, -1], found.shared, atol=0.02)
+    np.testing.assert_allclose(x.mean(0), 0, atol=0.02)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+from sklearn.metrics.pairwise import rbf_kernel
 
 from attlas.single_location.bag_heads import Scaling
 
@@ -69,5 +70,4 @@ def similarity(
     x: Float[np.ndarray, "n d"], z: Float[np.ndarray, "m d"], sharpness: float
 ) -> Float[np.ndarray, "n m"]:
     r"""$e^{-\gamma|x - z|^2/d}$."""
-    squares = (x**2).sum(1)[:, None] + (z**2).sum(1) - 2 * x @ z.T
-    return np.exp(-sharpness / x.shape[1] * np.maximum(squares, 0))
+    return rbf_kernel(x, z, gamma=sharpness / x.shape[1])

@@ -20,7 +20,15 @@ from scipy import optimize
 from attlas.single_location.bag_features import Features
 from attlas.single_location.bag_heads import LOSSES
 from attlas.single_location.bag_wholes import Whole, fit_whole
-from attlas.single_location.bags import FOLDS, HASTE, MIN_GAIN, Selection, fit_selection
+from attlas.single_location.bags import (
+    FOLDS,
+    HASTE,
+    MIN_GAIN,
+    Selection,
+    fit_selection,
+    mean_outside,
+    own_fold,
+)
 
 Targets = Float[np.ndarray, "n k"]
 Column = Float[np.ndarray, " n"]
@@ -46,7 +54,10 @@ class Mixture:
     - `offset` [k], `shares` [1 or 2]: $b$ and $c$.
     - `sizes`: the deviation of each part's held-out output times its share.
     - `tried`: the held-out loss of everything that was tried, by name.
-    - `aside` [n, k]: the output for each bag of parts and shares fitted without its fold.
+    - `aside` [n, k]: the output for each bag of parts and shares fitted without its fold, where
+      everything among `tried`, penalties and heads were chosen by the losses of other folds. What
+      the folds chose looks better on them than on bags of another day; this does not (Tsamardinos
+      et al. 2018 have it for resampled rows).
     """
 
     selection: Selection
@@ -112,22 +123,36 @@ def fit_mixture(
         tell(f"{name}: held-out loss {found.loss:.4g}")
         return found
 
+    outside = mean_outside(weight, fold)
+
+    def losses_outside(unswayed: np.ndarray) -> np.ndarray:
+        """Of each fold's outputs [fold, n, k] the mean loss of bags outside that fold."""
+        losses = [LOSSES[loss](said[:, None], target)[0][:, 0] for said in unswayed]
+        return (outside * losses).sum(1)
+
     selection: Selection | None = None
     lift: Features | None = None
     least = np.inf
+    unswayed, least_outside = np.zeros((FOLDS, *target.shape)), np.full(FOLDS, np.inf)
     if features != "kernel" or lone:
         selection = attempt("linear", instances)
         least = (1 - MIN_GAIN) * selection.loss
+        unswayed = selection.unswayed
+        least_outside = (1 - MIN_GAIN) * losses_outside(unswayed)
     if features != "linear" and not lone:
         aim, best = least, (np.inf, SHARPNESSES[0])
 
         def attempt_at(sharpness: float, name: str, **how: Any) -> None:
-            nonlocal selection, lift, least, best
+            nonlocal selection, lift, least, best, unswayed, least_outside
             seen = Features.of(instances, weight, sharpness, seed)
             found = attempt(name, seen(instances), together=True, grow=False, **how)
             best = min(best, (found.loss, sharpness))
             if found.loss < least:
                 selection, lift, least = found, seen, found.loss
+            losses = losses_outside(found.unswayed)
+            better = losses < least_outside
+            unswayed = np.where(better[:, None, None], found.unswayed, unswayed)
+            least_outside = np.minimum(losses, least_outside)
 
         # Stopped early at each sharpness, then to the end at the best: on so many features either
         # may lose less on bags held out.
@@ -140,12 +165,13 @@ def fit_mixture(
     assert selection is not None
     if lone:
         k, one = target.shape[1], np.ones(1)
-        size = selection.aside.std(0).mean(keepdims=True)
-        return Mixture(selection, None, None, np.zeros(k), one, size, tried, selection.aside)
+        size, aside = selection.aside.std(0).mean(keepdims=True), own_fold(unswayed, fold)
+        return Mixture(selection, None, None, np.zeros(k), one, size, tried, aside)
     stacked = _stack([selection.aside], target, weight, fold, loss)
-    companion = None
+    companion, parts = None, [unswayed]
     if whole == "auto" or whole is True:
         found = fit_whole(instances, target, weight, fold)
+        parts.append(found.unswayed)
         both = _stack([selection.aside, found.aside], target, weight, fold, loss)
         tried |= {"without the whole": stacked.loss, "with the whole": both.loss}
         tell(f"with {found.summary} of the bag: held-out loss {both.loss:.4g}")
@@ -153,9 +179,38 @@ def fit_mixture(
             companion, stacked = found, both
     outputs = [selection.aside] if companion is None else [selection.aside, companion.aside]
     sizes = stacked.shares * np.array([x.std(0).mean() for x in outputs])
-    return Mixture(
-        selection, lift, companion, stacked.offset, stacked.shares, sizes, tried, stacked.aside
-    )
+    aside = _unswayed_stack(parts, target, weight, fold, loss, always=whole is True)
+    return Mixture(selection, lift, companion, stacked.offset, stacked.shares, sizes, tried, aside)
+
+
+def _unswayed_stack(
+    parts: Sequence[np.ndarray],
+    target: Targets,
+    weight: Column,
+    fold: np.ndarray,
+    loss: str,
+    always: bool,
+) -> Targets:
+    """What is said of each bag where the bags outside its fold choose whether the second of the
+    parts [fold, n, k] is used, and by how much."""
+    aside = np.empty_like(target)
+    for k in np.unique(fold):
+        own = fold == k
+        rest = weight * ~own if (weight * ~own).any() else weight
+        kept = rest > 0
+        outputs, y = np.stack([part[k] for part in parts]), target[kept]
+
+        def lost(some: slice, *task: Any, outputs: Any = outputs, kept: Any = kept) -> float:
+            return _stack(list(outputs[some][:, kept]), *task).loss
+
+        used = slice(None)
+        if len(parts) > 1 and not always:
+            task = y, weight[kept], fold[kept], loss
+            if lost(slice(None), *task) >= (1 - MIN_GAIN) * lost(slice(1), *task):
+                used = slice(1)
+        offset, shares = _weigh(outputs[used][:, kept], y, weight[kept], loss)
+        aside[own] = offset + np.einsum("j,jnk->nk", shares, outputs[used][:, own])
+    return aside
 
 
 class _Stack(NamedTuple):

@@ -19,6 +19,7 @@ from jaxtyping import Float
 
 from attlas.single_location.bag_features import similarity
 from attlas.single_location.bag_heads import Bags, mean_and_deviation
+from attlas.single_location.bags import mean_outside
 
 Targets = Float[np.ndarray, "n k"]
 Column = Float[np.ndarray, " n"]
@@ -54,6 +55,8 @@ class Whole:
     - `references` [m, e]: scaled summaries. `weights` [m, k]: $\\beta$.
     - `centre` [k]: the mean of the target.
     - `aside` [n, k]: the output for each bag without its fold.
+    - `unswayed` [fold, n, k]: outputs of what would be chosen without that fold, of functions that
+      have seen neither it nor the bag's own.
     """
 
     summary: str
@@ -65,6 +68,7 @@ class Whole:
     weights: Float[np.ndarray, "m k"]
     centre: Float[np.ndarray, " k"]
     aside: Targets
+    unswayed: Float[np.ndarray, "fold n k"]
 
     def respond(self, instances: Sequence[np.ndarray]) -> Targets:
         """The fitted function of each bag, in the units of the target."""
@@ -117,7 +121,10 @@ def fit_whole(
     centre = share @ target
     y = root[:, None] * (target - centre)
     some = np.linspace(0, len(y) - 1, min(len(y), MAX_REFERENCES)).astype(int)
+    outside, folds = mean_outside(weight, fold) > 0, np.unique(fold)
     best, kept = np.inf, None
+    best_outside = np.full(len(outside), np.inf)
+    unswayed = np.zeros((len(outside), *y.shape))
     for name, summarise in SUMMARIES.items():
         summaries = summarise(bags)
         mean, deviation = mean_and_deviation(summaries, share)
@@ -127,23 +134,38 @@ def fit_whole(
             parts = found.vectors.T @ y
             for ridge in RIDGES:
                 shrunk = found.values / (found.values + ridge * len(y))
-                left = _aside(found.vectors, shrunk, y, fold)
+                left, both = _aside(found.vectors, shrunk, y, fold, folds)
                 lost = float((left**2).sum())
                 if lost < best:
                     weights = found.back @ (parts / (found.values + ridge * len(y))[:, None])
-                    aside = target - left / root[:, None]
                     choice = (name, sharpness, float(ridge), mean, deviation, x[some])
-                    best, kept = lost, Whole(*choice, weights, centre, aside)
+                    best, kept = lost, (*choice, weights, centre, target - left / root[:, None])
+                for k, own in enumerate(folds):
+                    less = float(((both[k] ** 2).sum(1) * outside[own]).sum())
+                    if less < best_outside[own]:
+                        best_outside[own] = less
+                        unswayed[own] = target - both[k] / root[:, None]
     if kept is None:
         raise FloatingPointError("no function of the summaries has a finite error")
-    return kept
+    return Whole(*kept, unswayed)
 
 
-def _aside(vectors: np.ndarray, shrunk: np.ndarray, y: np.ndarray, fold: np.ndarray) -> np.ndarray:
-    """What is left of each target without its fold."""
+def _aside(
+    vectors: np.ndarray, shrunk: np.ndarray, y: np.ndarray, fold: np.ndarray, folds: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""What is left of each target without its fold, [n, k], and for each of `folds` without that
+    one and its own, [folds, n, k]: with $H_{ST}$ the share of fold T in fold S, the solution $a_S$
+    of $(I - H_{SS})a_S - H_{ST}a_T = (y - Hy)_S$ and the same for T, after one step of Jacobi."""
     rest, left = y - vectors @ (shrunk[:, None] * (vectors.T @ y)), np.empty_like(y)
-    for k in np.unique(fold):
-        own = np.flatnonzero(fold == k)
-        inside = np.eye(len(own)) - (vectors[own] * shrunk) @ vectors[own].T
-        left[own] = np.linalg.solve(inside, rest[own])
-    return left
+    rows = [np.flatnonzero(fold == k) for k in folds]
+    inverse = []
+    for own in rows:
+        inverse.append(np.linalg.inv(np.eye(len(own)) - (vectors[own] * shrunk) @ vectors[own].T))
+        left[own] = inverse[-1] @ rest[own]
+    both = np.empty((len(folds), *y.shape))
+    for k, others in enumerate(rows):
+        added = vectors @ (shrunk[:, None] * (vectors[others].T @ left[others]))
+        for own, solve in zip(rows, inverse, strict=True):
+            both[k, own] = left[own] + solve @ added[own]
+        both[k, others] = left[others]
+    return left, both

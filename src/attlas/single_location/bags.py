@@ -67,7 +67,9 @@ class Selection:
     - `alike`: the correlation of the outputs found from "moments" and from "swapped".
     - `chosen`: the starts that became heads.
     - `settled`: whether L-BFGS converged; `steps`: its steps.
-    - `aside`: the output for each bag of heads that were fitted without its fold.
+    - `aside` [n, k]: the output for each bag of heads that were fitted without its fold.
+    - `unswayed` [fold, n, k]: outputs of what would be chosen without that fold: for its bags, of
+      heads fitted without them; for others, about what heads would say that had seen neither.
     """
 
     heads: Heads
@@ -83,6 +85,7 @@ class Selection:
     settled: bool
     steps: int
     aside: Targets
+    unswayed: Float[np.ndarray, "fold n k"]
 
     @property
     def together(self) -> bool:
@@ -174,7 +177,12 @@ def fit_selection(
     runs, averaged = tried[at].runs, tried[at].several < tried[at].one
     best = runs if averaged else [_best_lanes(runs)]
     ended = task.descend_all([run.heads for run in best], grid[at])
-    lost = task.held_out_loss(np.mean([run.output for run in ended], 0))
+    final = np.mean([run.output for run in ended], 0)
+    lost = task.held_out_loss(final)
+    rivals = {(j, i): x for j, trial in tried.items() for i, x in enumerate(trial.outputs)}
+    unswayed = task.unswayed(
+        [*rivals.values()], [*(rivals | {(at, int(averaged)): final}).values()]
+    )
     grown, origin = _best_lanes(ended), kept[_best_run(runs)[-1]]
     for _ in range(1, (MAX_HEADS if heads is None else heads) if grow else 1):
         if not task.residual_has_moment(grown.output, seed):
@@ -186,8 +194,11 @@ def fit_selection(
         runs = task.descend_all([task.heads_at(start) for start in lanes], grid[at])
         chosen = _best_run(runs)
         start = task.heads_at([lanes[b][k] for k, b in enumerate(chosen)])
-        nearby, more = task.descend_at_best_penalty(start, at, grid)
+        nearby, more, outputs = task.descend_at_best_penalty(start, at, grid)
         less = task.held_out_loss(more.output)
+        rival = task.unswayed(outputs)
+        better = task.losses_outside(rival) <= (1 - MIN_GAIN) * task.losses_outside(unswayed)
+        unswayed = np.where(better[:, None, None], rival, unswayed)
         if less > (1 - MIN_GAIN) * lost:
             break
         grown, at, lost, origin = more, nearby, less, kept[chosen[-1]]
@@ -208,7 +219,20 @@ def fit_selection(
         all(bool(run.settled[-1]) for run in runs),
         max(int(run.steps[-1]) for run in runs),
         task.centre + task.spread * task.own_lane(np.mean([run.output for run in runs], 0)),
+        task.centre + task.spread * unswayed,
     )
+
+
+def mean_outside(weight: Float[np.ndarray, " n"], fold: Any) -> Float[np.ndarray, "fold n"]:
+    """For each fold the weights of a mean over the bags outside it; of all, if it has them all."""
+    outside = weight * (np.arange(FOLDS)[:, None] != fold)
+    outside = np.where(outside.any(1, keepdims=True), outside, weight)
+    return outside / outside.sum(1, keepdims=True)
+
+
+def own_fold(outputs: Float[np.ndarray, "fold n k"], fold: Any) -> Targets:
+    """For each bag what is said of it for its own fold."""
+    return outputs[fold, np.arange(len(fold))]
 
 
 def _search_penalties(
@@ -223,7 +247,8 @@ def _search_penalties(
             here = [run.heads for run in beside[0]] if beside else starts
             runs = task.descend_all(here, grid[i], HASTE)
             one, several = _best_lanes(runs).output, np.mean([run.output for run in runs], 0)
-            tried[i] = _Trial(runs, task.held_out_loss(one), task.held_out_loss(several))
+            losses = task.held_out_loss(one), task.held_out_loss(several)
+            tried[i] = _Trial(runs, *losses, (one, several))
         return min(tried[i].one, tried[i].several)
 
     return _descend_grid(attempt, middle, len(grid)), tried
@@ -243,7 +268,7 @@ def linear_aside(
     """The best linear prediction for each bag without its fold.
 
     Ridge regression on the mean of a bag's scaled instances, with the one of 13 penalties that has
-    the least weighted squared error on the bags left out.
+    the least weighted squared error on the bags left out of the other folds.
 
     Arguments:
         instances: n bags, each [length, d].
@@ -265,8 +290,8 @@ def linear_aside(
         shrunk = sizes / (sizes**2 + grid[:, None])
         slope = np.einsum("ja,ij,jk->iak", right, shrunk, left.T @ (root * (target - middle)))
         said[:, fold == k] = middle + np.einsum("nd,idk->ink", x[fold == k] - centre, slope)
-    errors = np.einsum("n,ink->i", weight, (said - target) ** 2)
-    return said[int(np.argmin(errors))]
+    errors = mean_outside(weight, fold) @ ((said - target) ** 2).sum(2).T
+    return said[np.argmin(errors, 1)[fold], np.arange(len(target))]
 
 
 class _Run(NamedTuple):
@@ -280,12 +305,13 @@ class _Run(NamedTuple):
 
 
 class _Trial(NamedTuple):
-    """All starts at one penalty, and the held-out losses of the best run in each lane and of the
-    average of all runs."""
+    """All starts at one penalty, and the held-out losses and the outputs of the best run in each
+    lane and of the average of all runs."""
 
     runs: list[_Run]
     one: float
     several: float
+    outputs: tuple[Output, Output]
 
 
 def _best_run(runs: Sequence[_Run]) -> list[int]:
@@ -445,20 +471,48 @@ class _Task:
 
     def descend_at_best_penalty(
         self, start: Heads, i: int, grid: Sequence[float]
-    ) -> tuple[int, _Run]:
-        """The penalty near grid[i] with the least held-out loss: its index, and the run."""
-        runs = functools.cache(lambda j: self.descend(start, self.shares, grid[j]))
-        j = _descend_grid(lambda j: self.held_out_loss(runs(j).output), i, len(grid))
-        return j, runs(j)
+    ) -> tuple[int, _Run, list[Output]]:
+        """The penalty near grid[i] with the least held-out loss: its index, the run, and the
+        outputs at every penalty that was tried."""
+        runs: dict[int, _Run] = {}
+
+        def attempt(j: int) -> float:
+            if j not in runs:
+                runs[j] = self.descend(start, self.shares, grid[j])
+            return self.held_out_loss(runs[j].output)
+
+        j = _descend_grid(attempt, i, len(grid))
+        return j, runs[j], [run.output for run in runs.values()]
 
     def held_out_loss(self, output: Output) -> float:
         """The mean loss of each bag in the lane that leaves out its fold."""
         losses = self.loss(self.own_lane(output)[:, None], self.target)[0][:, 0]
         return float(self.weight @ losses / self.weight.sum())
 
+    def without_both(self, output: Output) -> Float[np.ndarray, "fold n k"]:
+        """For each fold and bag the output without that fold and the bag's own: what neither says,
+        to first order in what a fold adds."""
+        without, own = output[:FOLDS], self.own_lane(output)
+        same = (np.arange(FOLDS)[:, None] == self.fold)[:, :, None]
+        return np.where(same, own, own + without - output[FOLDS])
+
+    def losses_outside(self, unswayed: np.ndarray) -> Float[np.ndarray, " fold"]:
+        """Of outputs [fold, n, k] the mean loss of the bags outside each fold."""
+        losses = [self.loss(said[:, None], self.target)[0][:, 0] for said in unswayed]
+        return (mean_outside(self.weight, self.fold) * losses).sum(1)
+
+    def unswayed(self, rivals: Sequence[Output], shown: Sequence[Output] | None = None) -> Any:
+        """For each fold the outputs [fold, n, k] of the rival with the least loss outside it, or
+        those `shown` in its stead."""
+        losses = [self.losses_outside(self.without_both(x)) for x in rivals]
+        shown = rivals if shown is None else shown
+        return np.stack(
+            [self.without_both(shown[i])[k] for k, i in enumerate(np.argmin(losses, 0))]
+        )
+
     def own_lane(self, output: Output) -> Targets:
         """The output for each bag in the lane without its fold."""
-        return output[self.fold, np.arange(len(self.fold))]
+        return own_fold(output, self.fold)
 
     def merge_heads(self, runs: Sequence[_Run]) -> Heads:
         """One model: the heads of all runs in the lane of all bags, averaged."""

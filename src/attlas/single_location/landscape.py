@@ -67,7 +67,8 @@ def swapped_point(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Overlap
 
     $\kappa = \nu = \rho = 0$, $\eta = 1$,
     $\theta = \min\big(1, \frac{2\gamma^2\lambda}{\sqrt\pi D m\,\zeta(0, \lambda\gamma)}\big)$ with
-    $D^2 = 1 + 2\lambda^2\gamma^2$; its mirror image has both signs changed.
+    $D^2 = 1 + 2\lambda^2\gamma^2$ and `attlas.gaussian.zeta`; its mirror image has both signs
+    changed.
     """
     lam = positive("lam", lam)
     s = lam * task.gamma
@@ -93,7 +94,8 @@ def escape_rates(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Escape:
 
     $\frac12(-h + \sqrt{h^2 + 4c^2})$ with $c = 4\gamma^2\lambda m / (\sqrt\pi D)$; for the oracle
     $h = 8\gamma^2\lambda^2m^2 / (\pi D^2 E)$, for the swapped point
-    $h = 2m^2\zeta(0, \lambda\gamma)$.
+    $h = 2m^2\zeta(0, \lambda\gamma)$, with `attlas.gaussian.zeta`,
+    $D^2 = 1 + 2\lambda^2\gamma^2$ and $E^2 = 1 + 4\lambda^2\gamma^2$.
     """
     lam = positive("lam", lam)
     m, g2, s = task.m, task.gamma**2, lam * task.gamma
@@ -107,8 +109,9 @@ def escape_rates(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Escape:
 def corner_rate(task: SingleLocation, lam: Float[ArrayLike, "*#s"]) -> Real:
     r"""Rate at which $1 - \kappa$ decays near the oracle.
 
-    $\frac{4\gamma^2\lambda m}{D}\mathrm{erf}'(A)\,\mathrm{erfc}(A/E)$ with $A = \lambda m/D$. It
-    vanishes like $e^{-(1 + E^{-2})A^2}$, which is why a large constant sharpness stalls.
+    $\frac{4\gamma^2\lambda m}{D}\mathrm{erf}'(A)\,\mathrm{erfc}(A/E)$ with $A = \lambda m/D$,
+    $D^2 = 1 + 2\lambda^2\gamma^2$ and $E^2 = 1 + 4\lambda^2\gamma^2$. It vanishes like
+    $e^{-(1 + E^{-2})A^2}$, so that descent stalls at a large constant sharpness.
     """
     lam = positive("lam", lam)
     s = lam * task.gamma

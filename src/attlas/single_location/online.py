@@ -58,6 +58,7 @@ from attlas.single_location.responses import (
 )
 from attlas.single_location.task import Constants, SingleLocation
 from attlas.surface import public
+from attlas.words import Lanes, lanes_of, next_words
 
 LANES = 32
 """Repeats in a group. They and `chunk_of` fix the format of the random streams, four for each group
@@ -187,9 +188,10 @@ def _checked(
 
 
 class Raw(NamedTuple):
-    """The random numbers of a block: pairs of 32-bit words, and lengths of two Gaussian vectors."""
+    """The random numbers of a block: pairs of 32-bit words or the seeds of what makes them, and
+    lengths of two Gaussian vectors."""
 
-    tokens: Any  # [chunk, 2, length, step of the chunk, batch_size * LANES]
+    tokens: Any  # [3, step of the chunk * batch_size * LANES], seeds of the tokens' words
     rest: Any  # [step, 2, max(batch_size, 5), LANES], of targets and of the frame
     chi: Any  # [step, 2, LANES], of d - 4 and d - 5 degrees of freedom
     lam: Any  # [step], as the schedules say
@@ -249,11 +251,10 @@ def simulate(
     chunk = chunk_of(batch_size, task.length)
     chunks = next((n for n in CHUNKS if steps <= n * chunk), CHUNKS[-1])
     block = chunks * chunk
-    move = step_at_once if _fits_one_kernel(head, batch_size * LANES) else step
 
     def simulate_group(number: int, rows: np.ndarray, progress: Any) -> Trajectory:
         return drive(
-            move,
+            step,
             prepare,
             Overlaps(*(x[rows] for x in start)),
             args,
@@ -262,6 +263,7 @@ def simulate(
             block=block,
             record_every=record_every,
             progress=progress,
+            at_once=_fits_one_kernel(head, batch_size * LANES),
         )
 
     with jax.enable_x64(True):
@@ -286,7 +288,8 @@ def _draw(
     """The numbers of one block of steps, from four streams of its own.
 
     One pair of words makes two Gaussians: one pair for each token, and one for each example's
-    target with one of the five of the frame.
+    target with one of the five of the frame. The tokens' words, ten times the others, are made by
+    the compiled program.
     """
     chunk = chunk_of(batch_size, task.length)
     steps = chunks * chunk
@@ -307,7 +310,7 @@ def _draw(
     here = slice(block * steps, (block + 1) * steps)
     short = (0, steps - len(alpha[here]))
     return Raw(
-        words(tokens, chunks, 2, task.length, chunk, batch_size * LANES),
+        words(tokens, 3, chunk * batch_size * LANES),
         words(rest, steps, 2, max(batch_size, 5), LANES),
         np.sqrt(2 * np.stack(chi, 1)),
         np.pad(lam[here], short, "edge").astype(np.float32),
@@ -316,13 +319,12 @@ def _draw(
 
 
 def prepare(raw: Raw, args: Args) -> Inputs:
-    batch_size = args.tokens.shape[1]
-    make: Callable[..., Any] = functools.partial(sequences, args.head)
-    if _fits_one_kernel(args.head, raw.tokens[0, 0].size):
+    length, batch_size = args.tokens.shape
+    lanes = raw.tokens.shape[1]
+    make: Callable[..., Any] = functools.partial(sequences, args.head, length, batch_size * LANES)
+    if _fits_one_kernel(args.head, length * lanes):
         make = one_kernel(make)
-    made = jax.lax.map(
-        lambda x: make(x[0], x[1]), (raw.tokens, raw.lam.reshape(len(raw.tokens), -1, 1))
-    )
+    made = make(raw.tokens, raw.lam.reshape(-1, lanes // (batch_size * LANES), 1))
     examples = made.reshape(-1, made.shape[2], batch_size, LANES)
     zy, z5 = gaussian_pairs(raw.rest[:, 0], raw.rest[:, 1])
     # In four dimensions there is no complement, not even the fifth Gaussian.
@@ -332,19 +334,32 @@ def prepare(raw: Raw, args: Args) -> Inputs:
     return Inputs(examples, zy[:, :batch_size], z5, chi, raw.lam, raw.alpha)
 
 
-def sequences(head: Gate | None, words: Array, lam: Array) -> Float[Array, "step sums example"]:
+def sequences(
+    head: Gate | None, length: int, examples: int, seeds: Array, lam: Array
+) -> Float[Array, "chunk step sums example"]:
     """Coordinates along $e_1$ and $e_2$ of informative tokens, then the sums over the others.
 
     The other tokens' coordinates are standard Gaussians in whatever frame, so that what the head
     makes of them is found for many steps at once, before the states are known.
 
     Arguments:
-        words: pairs [2, length, step, example]. `lam`: [step, 1].
+        length: tokens of a sequence. `examples`: sequences of a step.
+        seeds: of the words [3, lane], a lane for each step of a chunk and example.
+        lam: [chunk, step, 1].
     """
-    z1, z2 = gaussian_pairs(words[0], words[1])
-    others = z1[1:], z2[1:], lam
-    sums: Any = softmax_sums(*others) if head is None else gate_sums(head, *others)
-    return jnp.stack([z1[0], z2[0], *sums], 1)
+
+    def token(state: Lanes, _: None) -> tuple[Lanes, tuple[Array, Array]]:
+        state, angle = next_words(state)
+        state, radius = next_words(state)
+        return state, gaussian_pairs(*(x.reshape(-1, examples) for x in (angle, radius)))
+
+    def chunk(state: Lanes, lam: Array) -> tuple[Lanes, Array]:
+        state, (z1, z2) = jax.lax.scan(token, state, length=length)
+        others = z1[1:], z2[1:], lam
+        sums: Any = softmax_sums(*others) if head is None else gate_sums(head, *others)
+        return state, jnp.stack([z1[0], z2[0], *sums], 1)
+
+    return jax.lax.scan(chunk, lanes_of(seeds), lam)[1]
 
 
 def gaussian_pairs(angle: Array, radius: Array) -> tuple[Array, Array]:
@@ -428,9 +443,6 @@ def step(state: Overlaps, inputs: Inputs, args: Args) -> Overlaps:
         eta=(eta - alpha * (nu_ * g_k + n * k3)) * scale_k,
         rho=(rho - alpha * q * (g_k - g_v) + alpha**2 * product) * scale_k * scale_v,
     )
-
-
-step_at_once = one_kernel(step)
 
 
 def _fits_one_kernel(head: Gate | None, numbers: int) -> bool:

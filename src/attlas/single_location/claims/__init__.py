@@ -6,7 +6,7 @@ single_location = Map(
     "single-location",
     source="marion2025",
     home=__name__,
-    subjects=("risk", "manifold", "runs", "swapped", "online", "optimality", "gates"),
+    subjects=("risk", "manifold", "runs", "swapped", "online", "optimality", "gates", "readings"),
     domain=(
         "dim >= 4",
         "length >= 2",

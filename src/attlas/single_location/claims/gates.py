@@ -40,8 +40,8 @@ WITHIN_REACH = Hypothesis(
     r" informative token and of another. At $\gamma = 1$ it is $\sigma(\lambda a - c)$ with"
     r" $\lambda = m$ and $c = \frac{m^2}2 + \ln(L - 1)$, and its excess risk is"
     r" $\int\frac{p_1\,(L-1)p_0}{p_1 + (L-1)p_0}\,da$.",
-    words="Of all gates that look at one token at a time, a sigmoid with the right threshold is the"
-    " best.",
+    words="Of all gates that look at one token at a time, a sigmoid of the log odds is the"
+    " best. At γ = 1 the log odds are linear in the score.",
     hypotheses=(
         Hypothesis("gamma = 1: the log odds are linear", lambda s: s.gamma == 1),
         WITHIN_REACH,
@@ -98,8 +98,8 @@ WITH_OFFSET = ("sigmoid", "step", "relu")
     r" sharpness and threshold, each gate has a smaller excess risk at the oracle than the next, by"
     r" $10^{-7}$ of it or more: the best gate of all, sigmoid, threshold, ReLU, linear attention,"
     r" erf, tanh.",
-    words="A gate that can stay shut beats one that only saturates, and erf is not even better than"
-    " no gate at all.",
+    words="Gates that can be near 0 on uninformative tokens have the smaller excess risks. Erf"
+    " has a larger one than linear attention, which has no gate.",
     hypotheses=(
         Hypothesis(
             "dim >= 40 and length <= 100: elsewhere ReLU can beat a threshold",
@@ -152,12 +152,14 @@ def excess_of_gates(evidence: xr.Dataset) -> Figure:
     r" the Bayes predictor $E[Y \mid X]$, softmax attention, the best pointwise gate, linear"
     r" attention, erf attention, the best linear predictor; at every $d$ and $L$ tested, for"
     r" $\gamma^2 = \frac12$.",
-    words="Normalising the weights is worth more than any gate; erf attention loses to attention"
-    " without a gate, and beats every linear model.",
+    words="Softmax attention has a smaller excess risk than the best pointwise gate. Erf"
+    " attention has a larger one than linear attention, and a smaller one than the best linear"
+    " predictor.",
     hypotheses=(
         SAMPLES,
         Hypothesis("temperature > 0", lambda s: s.temperature > 0, defining=True),
-        Hypothesis("gamma < 1: at 1 softmax is Bayes", lambda s: s.gamma < 1),
+        Hypothesis("dim >= 10", lambda s: s.dim >= 10),
+        Hypothesis("gamma^2 = 1/2", lambda s: abs(s.gamma**2 - 0.5) < 1e-9),
         Hypothesis("the softmax is tuned (temperature = 1)", lambda s: s.temperature == 1),
     ),
     quick=paper_task(dim=(20, 40, 80, 400), length=(10,), temperature=1.0, samples=16_000),

@@ -58,7 +58,7 @@ from attlas.single_location.task import SingleLocation
     budget="repeats",
     rule=Agreement(rounding=1e-10),
     control=Control(
-        "a step size {size:.2g} of it larger on the overlaps",
+        "a step size of the overlaps that is larger by {size:.2g} of its value",
         lambda e, size: {"predicted": e.predicted + size / 1e-3 * (e.larger_step - e.predicted)},
         size=1e-8,
     ),
@@ -193,7 +193,7 @@ FIXED_POINTS = {
     budget="side",
     rule=Agreement(rounding=1e-11),
     control=Control(
-        "the curvature h at the saddle {size:.2g} of it larger",
+        "a curvature h at the saddle that is larger by {size:.2g} of its value",
         lambda e, size: {"predicted": e.predicted + size / 1e-3 * (e.with_wrong_h - e.predicted)},
         size=1e-8,
     ),
@@ -310,6 +310,20 @@ def saddle_rates(c: float, h: float) -> list[float]:
     r" $(-1,-1)$, and no other point attracts: a start above it ends at $(1,1)$, one below it at"
     r" $(-1,-1)$, in more than 99 % of a grid.",
     words="Which of the two mirror optima is found is decided by one curve through the saddle.",
+    hypotheses=(
+        *STABLE,
+        Hypothesis(
+            "steps are enough: step_size * steps times the rate at the oracle is at least 0.75, and"
+            " times the rate at which descent leaves the saddle at least 25",
+            lambda s: (
+                s.step_size * s.steps
+                >= max(
+                    0.75 / float(landscape.corner_rate(task_of(s), s.lam)),
+                    25 / saddle_rates(*saddle_constants(task_of(s), s.lam))[1],
+                )
+            ),
+        ),
+    ),
     quick=paper_task(lam=0.1, step_size=4e-3, steps=9_000, side=40),
     paper=dict(steps=20_000, side=100),
     budget="side",
@@ -419,7 +433,8 @@ def stable_curve(task: SingleLocation, lam: float) -> tuple[np.ndarray, np.ndarr
     r" $\sqrt{1+4\lambda_c^2} = \frac{2(d + 2\gamma^2)}{d - 2\gamma^2(L-2)}$, once the gate has"
     r" saturated, $\lambda_cm/D \ge 4.48$ with $\lambda_c \le 10$ and $\gamma \le 3$;"
     r" $\lambda_c \to \frac{\sqrt3}2$ as $d \to \infty$.",
-    words="Above a sharpness of about 0.87 the right answer is not even a local minimum.",
+    words="Above a critical sharpness, which tends to 0.87 in high dimension, the oracle is not"
+    " even a local minimum of the risk.",
     hypotheses=(
         Hypothesis(
             "dim > 2 gamma^2 (length - 2)",
@@ -442,7 +457,7 @@ def stable_curve(task: SingleLocation, lam: float) -> tuple[np.ndarray, np.ndarr
     cells=together("dim", "length", "gamma"),
     rule=Agreement(rounding=1e-6),
     control=Control(
-        "{size:.2g} tokens more than L - 2",
+        "L - 2 replaced by a number that is larger by {size:.2g}",
         lambda e, size: {"predicted": lam_of_ratio(e.dim, e.length + size, e.gamma)},
         size=0.1,
     ),
@@ -502,13 +517,13 @@ def widths_at(task: SingleLocation, lam: float) -> tuple[float, float, float]:
     r" $\frac{4\gamma^2\lambda m}{D}\,\mathrm{erf}'(A)\,\mathrm{erfc}(A/E)$ with"
     r" $A = \lambda m / D$, which falls like $e^{-(1 + E^{-2})A^2}$: the gradient vanishes as the"
     r" gate saturates.",
-    words="The rate at which the key aligns in the end falls like a Gaussian tail as the gate"
-    " is made sharper.",
+    words="Near the oracle the rate at which the key aligns falls like a Gaussian tail as the"
+    " gate is made sharper.",
     quick=paper_task(lam=(0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)),
     cells=together("lam"),
     rule=Approximation(margin=1e-9),
     control=Control(
-        "E {size:.2g} of it larger in erfc(A/E)",
+        "E too large by {size:.2g} of its value, in erfc(A/E) alone",
         lambda e, size: {"predicted": e.predicted * wider_tail(e.reach, 1 + size)},
         size=1e-8,
     ),

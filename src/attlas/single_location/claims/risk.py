@@ -38,7 +38,7 @@ from attlas.single_location.population import risk_terms, sampled_risk
     budget="points",
     rule=Agreement(rounding=1e-13),
     control=Control(
-        "the second argument of Owen's T is {size:.2g} of it too large",
+        "a second argument of Owen's T that is too large by {size:.2g} of its value",
         lambda e, size: {"predicted": zeta_by_owen(e.t, e.spread, 1 + size) + 0 * e.predicted},
         size=1e-10,
     ),
@@ -95,7 +95,7 @@ TASKS: dict[str, Any] = {
     budget="samples",
     rule=Agreement(),
     control=Control(
-        "that one of its four parts of which least is seen is {size:.0%} too large",
+        "its part that is smallest beside the sampling error, of four, {size:.0%} too large",
         lambda e, size: {"predicted": e.predicted + size * least_seen(e)},
         size=0.25,
     ),

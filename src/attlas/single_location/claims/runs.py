@@ -22,13 +22,7 @@ from attlas.claims import (
 from attlas.figure import Figure, Panels, floored, row
 from attlas.figure_style import PALETTE
 from attlas.gaussian import stream
-from attlas.schedules import (
-    GeometricDecay,
-    InverseDecay,
-    Schedule,
-    named_schedule,
-    values_at,
-)
+from attlas.schedules import GeometricDecay, InverseDecay, Schedule, named_schedule, values_at
 from attlas.single_location.claims import single_location
 from attlas.single_location.claims.shared import (
     ROOT_HALF,
@@ -65,6 +59,40 @@ ENOUGH = Hypothesis(
     "steps are enough: step_size * steps times the rate at the oracle is at least 1",
     lambda s: s.step_size * s.steps * float(corner_rate(task_of(s), s.lam)) >= 1,
 )
+PUBLISHED = Hypothesis(
+    "dim = 400, length = 10 and gamma^2 = 1/2",
+    lambda s: (s.dim, s.length) == (400, 10) and abs(s.gamma**2 - 0.5) < 1e-9,
+)
+SPHERE = Hypothesis(
+    "start = sphere and step_size = 0.004", lambda s: (s.start, s.step_size) == ("sphere", 4e-3)
+)
+# The rate r at the saddle solves r (r + h) = c^2 with `saddle_constants` c and h; A = lam m / D.
+LEAVES = Hypothesis(
+    "step_size * steps times the rate at which the flow leaves the saddle is at least 25",
+    lambda s: (lambda r, a2, e: r * (np.pi * r + 8 * s.gamma**2 * a2 / e) <= 16 * s.gamma**4 * a2)(
+        25 / (s.step_size * s.steps),
+        s.lam**2 * s.dim / (2 + 4 * (s.lam * s.gamma) ** 2),
+        np.sqrt(1 + 4 * (s.lam * s.gamma) ** 2),
+    ),
+)
+# The speed of kappa on the manifold, v at 1/2, is at most 2 gamma^2 A (1 - kappa^2) erf'(A kappa)
+# erfc(A kappa / E), a log-concave function with the slope -s or more there: from 0.4 to 1/2 takes
+# at least (1 - exp(-s / 10)) / (s v). Mills' ratio bounds erfc(x) at x = A / 2E, and its slope.
+SATURATED = Hypothesis(
+    "step_size * steps is less than kappa needs on the manifold from 0.4 to 1/2",
+    lambda s: (
+        lambda t, a, e: (
+            lambda x: (lambda v, slope: t * v * slope <= -np.expm1(-slope / 10))(
+                6 / np.pi * a * np.exp(-(a**2) / 4 - x**2) / (x + np.sqrt(x**2 + 4 / np.pi)),
+                a**2 + a / e * (x + np.sqrt(x**2 + 2)) + 4 / 3,
+            )
+        )(a / (2 * e))
+    )(
+        s.step_size * s.steps * s.gamma**2,
+        s.lam * np.sqrt(s.dim / (2 + 4 * (s.lam * s.gamma) ** 2)),
+        np.sqrt(1 + 4 * (s.lam * s.gamma) ** 2),
+    ),
+)
 
 PAPER_RUN = paper_task(
     schedule="constant",
@@ -76,8 +104,6 @@ PAPER_RUN = paper_task(
     repeats=256,
     start="sphere",
 )
-"""What the paper's runs share."""
-
 
 DESIGN: dict[str, Any] = {
     "dim": (400, 45, 23, 11, 6, 932, 470, 119, 60, 30, 15, 8),
@@ -91,14 +117,10 @@ DESIGN: dict[str, Any] = {
     "steps": tuple(1000 * n for n in (20, 3, 1, 10, 7, 9, 4, 2, 4, 1, 1, 6)),
     "start": ("manifold", "square") * 6,
 }
-r"""The paper's run, and eleven others that fill the space of parameters.
-
-They are the first points of a Kronecker sequence ($\frac12 + i\phi^{-j}$ modulo 1, $i$ from 1, $j$
-from 1 to 5, $\phi^6 = \phi + 1$) in $\ln d$ (5 to 1,600), $\ln L$ (2 to 40), $\gamma$ (0.4 to 1.3),
-$\lambda m$ (0.4 to 1.6) and the step size (0.4 to 0.9 of the flip threshold). There are as many
-`steps` as the rates at the saddle (25 times) and at the oracle (twice) need; the one point that
-needs more than 20,000 was left out.
-"""
+r"""The paper's run, and eleven points of a Kronecker sequence ($\frac12 + i\phi^{-j}$ modulo 1, $i$
+from 1, $j$ from 1 to 5, $\phi^6 = \phi + 1$) in $\ln d$ (5 to 1,600), $\ln L$ (2 to 40), $\gamma$
+(0.4 to 1.3), $\lambda m$ (0.4 to 1.6) and the step size (0.4 to 0.9 of the flip threshold), with
+`steps` for the rates at saddle (25 times) and oracle (twice); one that needs over 20,000 is out."""
 
 
 @single_location.claim(
@@ -113,13 +135,11 @@ needs more than 20,000 was left out.
     words="Gradient descent from the manifold finds the decisive token.",
     hypotheses=(
         *RUN,
-        Hypothesis(
-            "the start lies on the manifold (start = manifold or square)",
-            lambda s: s.start != "sphere",
-        ),
+        Hypothesis("start is manifold or square", lambda s: s.start != "sphere"),
         CONSTANT,
         *STABLE,
         ENOUGH,
+        LEAVES,
     ),
     quick=Setting(**{**PAPER_RUN, **DESIGN, "repeats": 384}),
     paper=dict(repeats=1000),
@@ -171,12 +191,9 @@ def schedule_of(cell: Setting) -> Schedule:
 
 
 def panels(cell: Setting, path: xr.Dataset, arrived: xr.DataArray) -> xr.Dataset:
-    """What the paper's panels show of a run.
-
-    Bands of excess risk, alignments and distance, over the runs that have arrived and over the
-    others; single paths of both; and the sharpness at each step, with the excess risks of the
-    oracle, the swapped point and the origin there.
-    """
+    """What the paper's panels show of a run: bands of excess risk, alignments and distance, over
+    the runs that have arrived and over the others; single paths of both; the sharpness at each
+    step, with the excess risks of the oracle, the swapped point and the origin there."""
     task = task_of(cell)
     curves = {
         "excess_risk": path["risk"] - task.noise**2,
@@ -261,8 +278,7 @@ def tested_risk(one: xr.Dataset) -> Figure:
 
 
 def sizes_of_overlaps(one: xr.Dataset, family: int, level: float) -> Figure:
-    """Overlaps of a family of runs: of the key and of the value with what they look for, and of the
-    key with what the value looks for."""
+    """Overlaps in a family of runs: of key and value with their aims, of the key with the other."""
     names = {"kappa_size": "|κ|", "nu_size": "|ν|", "eta_size": "|η|"}
     sizes = stacked(one.isel(family=family, drop=True), names, "overlap").to_dataset("band")
     title, ink = str(one["family"].values[family]), PALETTE[family]
@@ -286,9 +302,18 @@ def trajectories(one: xr.Dataset, ends: list[float], color: str | None = None) -
     origin="our reading",
     statement=r"From starts uniform on the sphere, with $\lambda_t = 1/(1 + 10^{-4}t)$ and"
     r" $\alpha = 4\cdot10^{-3}$, descent ends at the oracle in more than 80 % of runs.",
-    words="With a sharpness that shrinks, nearly every random start finds the decisive token; a few"
-    " end swapped.",
-    hypotheses=RUN,
+    words="With a sharpness that shrinks, most random starts find the decisive token; a few end"
+    " swapped.",
+    hypotheses=(
+        *RUN,
+        PUBLISHED,
+        SPHERE,
+        Hypothesis(
+            "lam = 1/(1 + 0.0001 t)",
+            lambda s: (s.schedule, s.lam, s.rate) == ("inverse", 1.0, 1e-4),
+        ),
+        Hypothesis("steps >= 90,000", lambda s: s.steps >= 90_000),
+    ),
     quick=PAPER_RUN.replace(schedule="inverse", lam=1.0, steps=90_000),
     paper=dict(steps=120_000, repeats=1000),
     budget="repeats",
@@ -311,9 +336,16 @@ def schedule_run(cell: Setting, draws: Draws) -> Values:
     statement=r"At constant $\lambda = 0.1$ a random start ends at the oracle and at the swapped"
     r" point, where $k$ carries the value and $v$ the location, with probability $\frac12$ each and"
     r" nowhere else, to within $0.05$.",
-    words="A soft gate cannot tell key from value: which of two mirror solutions is found is the"
-    " toss of a coin.",
-    hypotheses=(*RUN, CONSTANT, ENOUGH),
+    words="With a soft gate key and value are nearly exchangeable: a random start ends at the"
+    " oracle or at the swapped point, with a probability of about one half each.",
+    hypotheses=(
+        *RUN,
+        CONSTANT,
+        ENOUGH,
+        PUBLISHED,
+        SPHERE,
+        Hypothesis("lam = 0.1", lambda s: s.lam == 0.1),
+    ),
     quick=PAPER_RUN.replace(steps=12_000, repeats=6000),
     paper=dict(steps=20_000, repeats=10_000),
     budget="repeats",
@@ -344,7 +376,14 @@ def small_lambda_coin(cell: Setting, draws: Draws) -> Values:
     r" removes the swapped branch: at $\lambda = 0.1$ more than 95 % of random starts end at the"
     r" oracle.",
     words="A penalty on what the value reads from the average token removes the swapped solution.",
-    hypotheses=RUN,
+    hypotheses=(
+        *RUN,
+        CONSTANT,
+        ENOUGH,
+        PUBLISHED,
+        SPHERE,
+        Hypothesis("lam = 0.1, penalty = 5", lambda s: (s.lam, s.penalty) == (0.1, 5.0)),
+    ),
     quick=Setting(**PAPER_RUN, penalty=5.0),
     paper=dict(repeats=2000),
     budget="repeats",
@@ -367,14 +406,8 @@ def run_panels(
     aim: str = "at the oracle both |κ| and |ν| are above",
     said: tuple[str, str] = ("end at the oracle", "end elsewhere"),
 ) -> Panels:
-    """The paper's panels of a run: risk, alignments, trajectories, distance to the manifold.
-
-    Arguments:
-        evidence: from `panels`, and with `test_risk` where the run is online.
-        more: further panels, which take the place of the distance.
-        level, aim: the alignment by which the claim tells where a run has ended, and how.
-        said: what the runs do that have arrived, and what the others do.
-    """
+    """The paper's panels of a run: risk, alignments, trajectories, and distance or `more`; `level`
+    and `aim` tell where a run has ended, `said` what runs do that have arrived, and the others."""
     one = evidence.isel(cell=0)
     ends = one["arrived"].values.astype(bool)
     families = dict(zip((True, False), said, strict=True))
@@ -409,12 +442,16 @@ def run_panels(
     statement=r"At a constant $\lambda > \lambda_c$ (the paper's 0.9 at $d = 400$, and two others)"
     r" descent has not found the oracle by the time $\alpha t = 120$ (40 at the quick scale): in"
     r" more than 90 % of runs $|\kappa|$ stalls below $\frac12$.",
-    words="A gate that is too sharp gives no gradient, and beyond a threshold the manifold even"
-    " repels.",
+    words="A gate that is too sharp leaves hardly any gradient, and the manifold repels.",
     hypotheses=(
         *RUN,
         CONSTANT,
         Hypothesis("lam > lambda_c", lambda s: s.lam > critical_lam(task_of(s))),
+        SATURATED,
+        Hypothesis(
+            "start is sphere or manifold, and dim >= 40: few |kappa| begin above 0.4",
+            lambda s: s.start != "square" and s.dim >= 40,
+        ),
     ),
     quick=Setting(
         **dict(PAPER_RUN.replace(step_size=1e-3, steps=40_000, repeats=128))
@@ -449,11 +486,10 @@ def stalled_runs(evidence: xr.Dataset) -> Panels:
     kind="training",
     reference="large start, stable step, best end",
     origin="ours",
-    statement=r"From the same starts, $\lambda_t$ falling geometrically from $3$ to the oracle's"
-    r" best value with a step size below the flip threshold takes the swapped branch"
-    r" ($|\eta| > |\nu|$ at the end) less often than the published"
-    r" $\lambda_t = 1/(1 + 10^{-4}t)$, $\alpha = 4\cdot10^{-3}$, on which it is settled"
-    r" within 10,000 steps.",
+    statement=r"From the same starts, $\lambda_t$ falling geometrically from $3$ to the"
+    r" oracle's best value with a step size below the flip threshold takes the swapped branch"
+    r" ($|\eta| > |\nu|$ at the end) less often than the published $\lambda_t = 1/(1 +"
+    r" 10^{-4}t)$, $\alpha = 4\cdot10^{-3}$, whose branch is settled within 10,000 steps.",
     words="A sharpness that falls from 3 to the oracle's best, with a shorter step, takes the"
     " swapped branch less often than the published schedule.",
     hypotheses=(
@@ -461,10 +497,9 @@ def stalled_runs(evidence: xr.Dataset) -> Panels:
             "step_size is below the flip threshold",
             lambda s: s.step_size < stable_step(task_of(s), s.largest),
         ),
-        Hypothesis(
-            "published_steps >= 10,000: the branch is settled",
-            lambda s: s.published_steps >= 10_000,
-        ),
+        Hypothesis("published_steps >= 10,000", lambda s: s.published_steps >= 10_000),
+        PUBLISHED,
+        Hypothesis("largest = 3", lambda s: s.largest == 3),
     ),
     quick=paper_task(
         largest=3.0, step_size=1.5e-3, steps=10_000, published_steps=10_000, repeats=1200
@@ -534,10 +569,8 @@ def takes_swapped(path: xr.Dataset) -> np.ndarray:
     " side.",
     hypotheses=(
         Hypothesis("steps >= 60", lambda s: s.steps >= 60, defining=True),
-        Hypothesis(
-            "step_size is above the flip threshold",
-            lambda s: s.step_size > stable_step(task_of(s), s.lam),
-        ),
+        PUBLISHED,
+        Hypothesis("lam = 1, step_size = 0.004", lambda s: (s.lam, s.step_size) == (1.0, 4e-3)),
     ),
     quick=paper_task(lam=1.0, step_size=4e-3, steps=2500, repeats=128),
     paper=dict(repeats=2000),

@@ -49,10 +49,10 @@ from attlas.single_location.task import SingleLocation
     kind="training",
     reference="the spurious solution",
     origin="ours",
-    statement=r"Where it attracts and the step is below the flip threshold there, descent that"
-    r" leaves the origin towards $\eta$ ends at $\kappa = \nu = \rho = 0$, $\eta = 1$,"
-    r" $\theta = \min\big(1, \frac{2\gamma^2\lambda}{\sqrt\pi D m \zeta(0,\lambda\gamma)}\big)$, up"
-    r" to a common sign.",
+    statement=r"Where the swapped point attracts and the step is below the flip threshold"
+    r" there, descent that leaves the origin towards $\eta$ ends at $\kappa = \nu = \rho = 0$,"
+    r" $\eta = 1$, $\theta = \min\big(1, \frac{2\gamma^2\lambda}{\sqrt\pi D m"
+    r" \zeta(0,\lambda\gamma)}\big)$, up to a common sign.",
     words="There is a second solution in which key and value have changed places, and it attracts.",
     hypotheses=(
         Hypothesis(
@@ -75,7 +75,7 @@ from attlas.single_location.task import SingleLocation
     cells=together("dim", "lam", "step_size"),
     rule=Agreement(rounding=1e-7),
     control=Control(
-        "theta {size:.2g} of it smaller",
+        "theta too small by {size:.2g} of its value",
         lambda e, size: {"predicted": e.predicted * (1 - size * (e.overlap == "theta"))},
         size=1e-4,
     ),
@@ -112,7 +112,7 @@ def swapped_spectrum(cell: Setting) -> np.ndarray:
     statement=r"At $L = 10$ and $\gamma^2 = \frac12$ the swapped point is a strict local minimum:"
     r" every eigenvalue of the flow there has a negative real part, for $\lambda$ from $0.03$ to"
     r" $0.85$ but for the one value at which $\theta$ reaches $1$, where one vanishes.",
-    words="The wrong solution is stable, not a saddle: descent that gets there stays.",
+    words="The swapped point is stable, not a saddle: descent that gets near it ends there.",
     hypotheses=(
         Hypothesis("0 < smallest < lam", lambda s: 0 < s.smallest < s.lam, defining=True),
         Hypothesis(
@@ -163,8 +163,8 @@ def largest_real_part(evidence: xr.Dataset) -> Figure:
     origin="ours",
     statement=r"For $\lambda m \le 1.06$ and $\gamma \le \frac m8$ the swapped point has a lower"
     r" risk than the oracle at the same $\lambda$.",
-    words="Where the gate is soft the wrong solution is even the better one, so that risk alone"
-    " does not tell them apart.",
+    words="Where the gate is soft the swapped point has a lower risk than the oracle, so that a"
+    " low risk alone does not show that the right solution was found.",
     hypotheses=(
         Hypothesis("lam sqrt(dim / 2) <= 1.06", lambda s: s.lam * task_of(s).m <= 1.06),
         Hypothesis(
@@ -211,8 +211,21 @@ def risks_of_both(evidence: xr.Dataset) -> Figure:
     statement=r"The probability that descent from a random start takes the swapped branch falls as"
     r" the constant sharpness grows ($\lambda = 0.1, 0.5, 1$ at $d = 400$), and at $\lambda = 1$ as"
     r" the dimension grows ($d = 40, 400$).",
-    words="A sharper beginning and a higher dimension both help the right solution to win the race"
-    " from the origin.",
+    words="Random starts take the swapped branch less often at a larger constant sharpness, and"
+    " in a higher dimension.",
+    hypotheses=(
+        Hypothesis(
+            "length = 10 and gamma^2 = 1/2",
+            lambda s: s.length == 10 and abs(s.gamma**2 - 0.5) < 1e-9,
+        ),
+        Hypothesis(
+            "than_lam < lam <= 1 at than_dim = dim = 400, or than_dim < dim at than_lam = lam = 1",
+            lambda s: (
+                (s.than_lam < s.lam <= 1 and s.than_dim == s.dim == 400)
+                or (s.than_dim < s.dim and s.than_lam == s.lam == 1)
+            ),
+        ),
+    ),
     quick=paper_task(
         lam=(0.5, 1.0, 1.0),
         than_dim=(400, 400, 40),
@@ -292,9 +305,15 @@ def paired_shares(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
     r" $|\nu| > 0.9999$ it has moved in $|\kappa|$ as far as the flow"
     r" $\dot\kappa = -(1-\kappa^2)R_\kappa(\kappa, 1)$ on the manifold, to 5 %: in more than 80 %"
     r" of runs at every $\lambda$ and $d$ tested, with ten tokens.",
-    words="A start finds the token, mistakes the value for the place, or learns the value and then"
-    " hardly moves.",
-    hypotheses=(Hypothesis("lam < lambda_c", lambda s: s.lam < critical_lam(task_of(s))),),
+    words="Descent from a random start finds the informative token, ends at the swapped point,"
+    " or learns the value and then moves slowly along the manifold.",
+    hypotheses=(
+        Hypothesis("lam < lambda_c", lambda s: s.lam < critical_lam(task_of(s))),
+        Hypothesis(
+            "length = 10 and gamma^2 = 1/2",
+            lambda s: s.length == 10 and abs(s.gamma**2 - 0.5) < 1e-9,
+        ),
+    ),
     quick=paper_task(dim=(100,) * 3 + (400,) * 3, lam=(0.1, 0.3, 0.7) * 2, time=40.0, repeats=128),
     paper=dict(
         dim=(40,) * 5 + (100,) * 5 + (400,) * 5 + (1600,) * 5,
@@ -351,7 +370,7 @@ def basin_diagram(evidence: xr.Dataset) -> Panels:
     inside = race[race["nu_start"] > float(one["nu_start"].min())]
     starts.lines("nu_start", "eta_start", data=inside, theory=True)
     title = "Where descent at a constant sharpness ends"
-    note = "dashed: |ν| = |η|ʳ, the race from the origin to leading order"
+    note = "dashed: |ν| = |η|ʳ, r the ratio of the rates at which ν and η grow at the origin"
     return row(bars, starts, title=title, note=note, columns=1, shared="color")
 
 
