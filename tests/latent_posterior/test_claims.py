@@ -12,7 +12,9 @@ from attlas.latent_posterior.claims.forward_pass import (
     local_average,
     posterior_risks,
 )
+from attlas.latent_posterior.claims.gaussian_latents import Changing, said_of_latent, scatter
 from attlas.latent_posterior.claims.in_context import prefixes
+from attlas.latent_posterior.claims.runs import finite_runs, or_failed, over_runs
 from attlas.latent_posterior.claims.trained_transfer import (
     exact_number,
     masked_answers,
@@ -20,7 +22,15 @@ from attlas.latent_posterior.claims.trained_transfer import (
     slope_over_runs,
 )
 from attlas.latent_posterior.claims.variants import hardest
-from attlas.latent_posterior.latent_tasks import Data, Pairs, draw_runs, harmonics, rbf_powers
+from attlas.latent_posterior.encoders import explained
+from attlas.latent_posterior.latent_tasks import (
+    Data,
+    Locations,
+    Pairs,
+    draw_runs,
+    harmonics,
+    rbf_powers,
+)
 from tests.maps import *  # noqa: F403
 
 MAP = "latent-posterior"
@@ -39,7 +49,7 @@ def test_keys_off_the_sphere_are_outside(store):
     ("claim", "settings", "why"),
     (
         ("cme-converges", {"temperature": 0.2}, "effective dimension"),
-        ("bayes-ridge", {"noise": 2.0}, "noise <= 1"),
+        ("bayes-ridge", {"noise": 2.0}, "noise <= 0.75"),
         ("probe-crossover", {"labels": 1000}, "5 dim"),
     ),
 )
@@ -139,3 +149,53 @@ def test_the_hardest_variant_is_the_only_one_that_changes():
     assert Order().judge(changed).word == "refuted"
     easy = evidence["upper"] - xr.DataArray([9.0, 3.0, 0.5], {"inequality": names})
     assert Order().judge(evidence.assign(hardest(evidence, upper=easy))).word == "confirmed"
+
+
+def _runs(*failed):
+    values = np.arange(16.0).reshape(2, 8)
+    values[1, list(failed)] = np.nan
+    return xr.Dataset({"lost": (("depth", "run"), values), "average": ("run", np.ones(8))})
+
+
+def test_runs_that_failed_are_left_out_of_all_that_is_compared():
+    left = finite_runs(_runs(2, 5))
+    assert left.sizes["run"] == 6
+    np.testing.assert_array_equal(left["lost"].values[0], [0, 1, 3, 4, 6, 7])
+    assert over_runs(left["lost"])["repetitions"].values.tolist() == [6, 6]
+
+
+def test_nothing_is_decided_if_more_than_a_quarter_of_the_runs_failed():
+    found = finite_runs(_runs(1, 2, 5))["lost"]
+    values = {"lower": found.mean("run"), "upper": 1 + 0 * found.mean("run"), **over_runs(found)}
+    verdict = Order().judge(xr.Dataset(values))
+    assert verdict.word == "undecided" and "not finite" in verdict.reason
+
+
+def test_values_of_runs_that_failed_are_not_numbers():
+    found = or_failed(np.ones((2, 3)), np.array([True, False, True]))
+    np.testing.assert_array_equal(np.isnan(found), [[False, True, False]] * 2)
+
+
+def test_a_latent_that_changes_leaves_the_last_token_and_other_runs_alone():
+    length = np.full(2, 6)
+    task = Locations(np.zeros((2, 1)), np.full(2, 10.0), np.full(2, 0.1), length)
+    seen = draw_runs(
+        Changing(task, np.array([False, True])), jax.random.split(jax.random.key(1), 2), 400
+    )
+    far = abs(np.asarray(seen.tokens - seen.target[:, :, None]))[..., 0] > 1
+    assert not far[0].any() and not far[1, :, -1].any()
+    # The place of the change is uniform from 0 to 5: token i is of another latent if it is beyond.
+    np.testing.assert_allclose(far[1].mean(0), np.arange(5, -1, -1) / 6, atol=0.08)
+
+
+def test_the_scatter_of_gaussian_tokens_says_nothing_of_their_mean():
+    length = np.full(1, 5)
+    task = Locations(np.zeros((1, 2)), np.ones(1), np.full(1, 2.0), length)
+    seen = draw_runs(task, jax.random.split(jax.random.key(3), 1), 4000)
+    found = scatter(seen)
+    np.testing.assert_allclose(found.mean((0, 1)), [16, 0, 16], atol=0.6)  # (L - 1) sigma^2
+    shifted = seen._replace(tokens=seen.tokens + 7)
+    np.testing.assert_allclose(scatter(shifted), found, rtol=1e-3, atol=1e-3)
+    assert abs(explained(task.bayes(seen), found)[0]) < 0.02
+    said = said_of_latent(task, task.bayes(seen))[0]
+    assert abs(said / (2 * 5 / (5 + 4)) - 1) < 0.1  # tau^4 / (tau^2 + sigma^2 / L) each

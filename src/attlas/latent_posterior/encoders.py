@@ -209,7 +209,8 @@ def random_encoder(
         key: of the weights.
         dim, outputs: width of a token, and number of outputs.
         width, layers, heads: of the states, and how many there are.
-        attention: "softmax" or "CME". mlp: whether layers have one, four times as wide.
+        attention: "softmax" or "CME".
+        mlp: whether layers have a perceptron of hidden width 4 `width`.
     """
     if attention not in ("softmax", "CME"):
         raise InputError(f"attention = {attention!r}: it must be 'softmax' or 'CME'")

@@ -348,7 +348,7 @@ class FiniteModel(Model):
 
     @abstractmethod
     def log_likelihood(self, tokens: Any) -> Float[Any, "*n m"]:
-        """Of the sequence, for each latent."""
+        """The log likelihood of the sequence given each latent."""
 
     def posterior(self, tokens: Any) -> Float[Any, "*n m"]:
         """The probability of each latent given the tokens [..., m]."""
@@ -367,8 +367,8 @@ def categorical_from_uniform(place: Float[Any, "*#n"], law: Float[Any, "*#n m"])
 class FiniteLatent(FiniteModel):
     r"""A topic model: $z \in \{1, \dots, m\}$, tokens independent words of law `words`[z].
 
-    The posterior $\mathrm{softmax}(\ln p + \ln P \cdot \mathrm{counts})$ depends on the counts only
-    through the contrasts $\ln P_z - \ln P_1$. `prior` and `values` are those of `FiniteModel`.
+    The posterior given counts $N$, $\mathrm{softmax}(\ln p + (\ln P)N)$ for p the `prior` and P the
+    `words` [m, vocabulary], depends on $(\ln P_z - \ln P_1)N$ only; `values` as in `FiniteModel`.
     """
 
     words: Float[Any, "m vocabulary"]

@@ -32,12 +32,12 @@ from attlas.surface import public
 def masked_operator(
     model: FiniteLatent, embedding: Float[Any, "p vocabulary"] | None = None
 ) -> Float[np.ndarray, "p m"]:
-    r"""$T = EP^\top$: the best prediction of a hidden word's embedding is $T\pi$ for the posterior
-    $\pi$ given the words that are left, however many are hidden. One-hot words unless an
-    `embedding` E is given.
+    r"""$T = EP^\top$ [p, m]: the best prediction of a hidden word's embedding is $T\pi$ for the
+    posterior $\pi$ of the topic given the words that are left, however many are hidden.
 
     Arguments:
-        model: with m topics.
+        model: with m topics, whose `words` are $P$ [m, vocabulary].
+        embedding: $E$ [p, vocabulary], a column for each word; the identity unless given.
     """
     words = np.asarray(model.words, float).T
     if embedding is None:

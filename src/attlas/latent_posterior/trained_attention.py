@@ -176,7 +176,7 @@ class Heads(NamedTuple):
 
 @public
 def random_heads(key: Array, repeats: int, heads: int, vocabulary: int) -> Heads:
-    """Scores that are normal, and values 0."""
+    """`repeats` sets of `heads` heads on `vocabulary` words: scores standard normal, values 0."""
     shape = (whole("repeats", repeats, 1), whole("heads", heads, 1), vocabulary)
     return Heads(stream(key).standard_normal(shape), np.zeros(shape))
 
@@ -387,9 +387,12 @@ def draw_training(
     length: int,
     queries: int = 1,
 ) -> tuple[Contexts, Float[np.ndarray, "lane n"]]:
-    """Contexts with noisy targets for every number of samples and repeat, lanes in this order,
-    and weights 1/n on the first n of them, 0 beyond: samples of a repeat are nested. Contexts are
-    `length` long and have `queries` queries each."""
+    """Contexts with noisy targets, and their weights [lane, n].
+
+    A lane is a number of `samples` with a repeat, in this order. Its weights are 1/n on the first
+    n contexts and 0 beyond, so that the samples of a repeat are nested. Contexts are `length` long
+    and have `queries` queries each.
+    """
     sizes = [whole("samples", n, 1) for n in samples]
     if not sizes:
         raise InputError("samples is empty: there must be at least one number of samples")

@@ -49,9 +49,9 @@ def condition_number(
     Arguments:
     - `pretraining` [p m], `downstream` [q m]: T and D, operators on a representation [m].
     - `features` [n m]: if given, the operators are fitted to targets `pretraining` [n p] and
-      `downstream` [n q] by least squares. Directions that an operator shows no larger than chance
-      would make them (`_fitted`) count as not seen, so that what is seen more dimly than the data
-      can tell has no finite number.
+      `downstream` [n q] by least squares. A fitted operator counts as 0 in directions in which
+      it is no larger than by chance (`_fitted`), so that $\kappa$ is infinite where the task reads
+      a direction in which T counts as 0.
     - `simplex`: restrict $\delta$ to directions that sum to 0, as the difference of two probability
       vectors does.
 
@@ -116,7 +116,7 @@ def condition_number(
 def coverage_number(pretraining: Any, downstream: Any) -> float:
     r"""$\sup\frac{dP_{down}}{dP_{pre}}$ of two laws [k] of a sequence: a non-negative loss has a
     mean downstream at most this times its mean in pretraining. Infinite where a sequence of the
-    task has probability 0 in pretraining. What `condition_number` is for operators.
+    task has probability 0 in pretraining. The counterpart of `condition_number` for laws.
 
     Arguments:
         pretraining, downstream: the laws.

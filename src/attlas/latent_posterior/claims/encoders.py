@@ -210,9 +210,9 @@ def excess_while_training(evidence: xr.Dataset) -> Figure:
     kind="training",
     origin="our reading",
     reference="sufficiency, on trained networks",
-    statement=r"At the length of training a linear probe of the state at the masked token reads the"
-    r" posterior $\pi_X$ of the latent: it explains its variance to 2 % (fitted to other sequences"
-    r" than it is judged on).",
+    statement=r"At the length of training a linear probe of the state at the masked token reads"
+    r" the posterior $\pi_X$ of the latent: it explains at least 98 % of its variance (fitted"
+    r" to other sequences than it is judged on).",
     words="What a trained encoder holds of a sequence is sufficient: the belief about the latent"
     " can be read off by a linear map.",
     measured_by=trained_encoders,
@@ -247,9 +247,9 @@ def posterior_while_training(evidence: xr.Dataset) -> Figure:
     r" training. Weight decay and noise on the state together take away less than half of that; a"
     r" state that is hardly wider than the posterior keeps less than a wide one, and less than it"
     r" kept before training.",
-    words="Training forgets some of what the latent does not need, and is far from having forgotten"
-    " all. Decay and noise do not make it forget; a state with hardly more room than the posterior"
-    " cannot hold as much.",
+    words="Training removes from the state some of what the posterior does not need, and leaves"
+    " much of it. Weight decay and noise remove less than half of the rest; a state hardly"
+    " wider than the posterior keeps less.",
     measured_by=trained_encoders,
     rule=Order(),
     control=Control(
@@ -287,10 +287,12 @@ def trained_not_minimal(evidence: xr.Dataset) -> Values:
 @trained_not_minimal.figure
 def kept_while_training(evidence: xr.Dataset) -> Figure:
     title = "What the latent does not need"
-    note = "mean over runs; 0: a minimal state; dashed: at the end of other trainings, at length L"
+    pushed = evidence["pushed"].isel(cell=0).mean("run").to_series()
+    ends = ", ".join(f"{name} {level:.2f}" for name, level in pushed.items())
+    note = f"mean over runs; 0: a minimal state; dashed: other trainings at length L, {ends}"
     figure = curves(evidence, "kept", title, note, "explained share beside the posterior")
-    for name, level in evidence["pushed"].isel(cell=0).mean("run").to_series().items():
-        figure.rule(float(level), str(name))
+    for level in pushed:
+        figure.rule(float(level))
     return figure
 
 
@@ -299,7 +301,7 @@ def kept_while_training(evidence: xr.Dataset) -> Figure:
     origin="our reading",
     reference="regret in context (Proposition 4.2 of the sequel)",
     statement=r"Words of a topic $z$ are predicted one after the other by the predictive law of"
-    r" those before. The mean regret to $P(\cdot \mid z)$ over t words is at most"
+    r" those before. The mean regret to $P(\cdot \mid z)$ over $t$ words is at most"
     r" $\ln(1/p(z))/t$ with $p$ the prior.",
     words="Over all words together Bayes' rule loses at most the logarithm of one over the"
     " prior of the latent against a predictor that knows it, however many words there are.",

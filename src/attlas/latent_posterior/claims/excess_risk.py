@@ -238,20 +238,22 @@ def in_units_of_the_formula(values: xr.DataArray, evidence: xr.Dataset) -> xr.Da
     kind="training",
     origin="our reading",
     reference="excess risk: generalisation, optimisation, approximation, of trained networks",
-    statement=r"A softmax encoder is trained for T steps on n labelled sequences from topics, and"
-    r" $R(f_T) - R(f^*)$ is split by the best of its class $f^\circ$, the better of two trainings"
-    r" on the exact risk of the population, and the empirical minimiser $\hat f$, trained on that"
-    r" of the sample from $f^\circ$ on. Generalisation, $R(\hat f) - R(f^\circ)$ and"
-    r" $R_n(f^\circ) - R_n(\hat f)$ in mean, is"
-    r" $\frac1n\mathrm{tr}(\Sigma^+E[e^2\phi\phi^\top])$ to a third,"
-    r" with $\phi = \nabla_\theta f^\circ$, $\Sigma = E[\phi\phi^\top]$, $e = y - f^\circ$."
-    r" Optimisation, $R_n(f_T) - R_n(\hat f)$, more than halves between T/8 and T and is then less"
-    r" than half of that in most runs; some end in other minima, and lift its mean up to several"
-    r" times the generalisation. Approximation, $R(f^\circ) - R(f^*)$, grows with the length. An"
-    r" MLP behind the attention lowers the approximation error and adds to generalisation.",
-    words="What a trained network lacks, part by part. The sample misleads it in as many directions"
-    " as its function can move in, however many weights it has; attention alone cannot be"
-    " Bayes' rule, and what helps there costs samples.",
+    statement=r"A softmax encoder is trained for $T$ steps on $n$ labelled sequences from"
+    r" topics, and $R(f_T) - R(f^*)$ is split by the best of its class $f^\circ$, the better of"
+    r" two trainings on the exact risk of the population, and the empirical minimiser $\hat f$,"
+    r" trained on that of the sample from $f^\circ$ on. Generalisation, $R(\hat f) -"
+    r" R(f^\circ)$ and $R_n(f^\circ) - R_n(\hat f)$ in mean, is"
+    r" $\frac1n\mathrm{tr}(\Sigma^+E[e^2\phi\phi^\top])$ to a third, with $\phi = \nabla_\theta"
+    r" f^\circ$, $\Sigma = E[\phi\phi^\top]$, $e = y - f^\circ$. Optimisation, $R_n(f_T) -"
+    r" R_n(\hat f)$, in most runs more than halves between $T/8$ and $T$, and at $T$ is less"
+    r" than half of the generalisation by its formula; some runs end in other minima, and lift"
+    r" the mean of optimisation up to several times the generalisation. Approximation,"
+    r" $R(f^\circ) - R(f^*)$, grows with the length. An MLP behind the attention lowers the"
+    r" approximation error and adds to generalisation.",
+    words="The excess risk of a trained network, part by part. Its generalisation error depends"
+    " on the number of directions in which its function can move, not on the number of its"
+    " weights. Attention without an MLP cannot be Bayes' rule; an MLP lowers that part and"
+    " raises the generalisation error.",
     measured_by=trained_on_samples,
     rule=Order(),
     control=Control(
@@ -332,11 +334,12 @@ def parts_while_training(evidence: xr.Dataset) -> Figure:
     origin="our reading",
     reference="generalisation that does not depend on the length, of trained networks",
     statement=r"The generalisation error, as in `trained-ledger`, of a softmax encoder that was"
-    r" trained on n labelled sequences of L words does not grow with the length as that of a class"
-    r" with a weight for each place does: its exponent in L, over five lengths, is below"
-    r" $\frac12$, and theirs is above. In n it falls faster than $n^{-3/4}$.",
-    words="Longer sequences take no more examples: what attention learns has as many directions at"
-    " every length.",
+    r" trained on $n$ labelled sequences of $L$ words does not grow with the length as that of"
+    r" a class with a weight for each place does: its exponent in $L$, over five lengths, is"
+    r" below $\frac12$, and that of the class is above. In $n$ it falls faster than $n^{-3/4}$.",
+    words="The generalisation error of attention grows more slowly with the length, if at all,"
+    " than that of a model with a weight for each place. What attention learns has as many"
+    " directions at every length.",
     measured_by=trained_on_samples,
     rule=Order(),
     control=Control(

@@ -14,12 +14,13 @@ from attlas.claims import Control, Draws, Setting, Values, on, whole
 from attlas.claims.rules import Approximation, Order, Rate
 from attlas.figure import Figure
 from attlas.latent_posterior.claims import latent_posterior
-from attlas.latent_posterior.claims.runs import RUNS, over_runs, sides
+from attlas.latent_posterior.claims.runs import RUNS, finite_runs, or_failed, over_runs, sides
 from attlas.latent_posterior.claims.shared import LEGENDS, defining, log_figure
 from attlas.latent_posterior.claims.variants import hardest
 from attlas.latent_posterior.encoders import (
     PairHead,
     Recipe,
+    Trained,
     excess_risk,
     explained,
     random_encoder,
@@ -169,14 +170,15 @@ def effective_temperature(head: PairHead) -> Float[np.ndarray, " run"]:
     kind="training",
     origin="our reading",
     reference="attention that infers the latent, learnt",
-    statement=r"A head of CME attention with learnt temperature, ridge and maps of keys and values,"
-    r" trained on pairs of a Gaussian process of covariance $e^{-|k - k'|^2/2\gamma}$ with noise"
-    r" $\sigma$, finds the ridge $\sigma^2$ and the temperature $\gamma$ of the posterior mean to a"
-    r" quarter, at every length. A head of softmax attention finds, to a quarter, the temperature"
-    r" with which a local average of these keys, times a factor, is nearest to the posterior mean.",
-    words="Attention that can be exact Bayesian inference becomes it by training: it finds the"
-    " noise and the width of the kernel from examples. Attention that cannot finds the best that a"
-    " local average can do.",
+    statement=r"A head of CME attention with learnt temperature, ridge and maps of keys and"
+    r" values, trained on pairs of a Gaussian process of covariance $e^{-|k - k'|^2/2\gamma}$"
+    r" with noise $\sigma$, finds the ridge $\sigma^2$ and the temperature $\gamma$ of the"
+    r" posterior mean to within a quarter, at every length. A head of softmax attention finds,"
+    r" to within a quarter, the temperature with which a local average of these keys, times a"
+    r" factor, is nearest to the posterior mean.",
+    words="CME attention can be exact Bayesian inference, and training makes it so: it finds"
+    " the noise and the width of the kernel from examples. Softmax attention cannot, and finds"
+    " the best local average.",
     measured_by=trained_heads,
     rule=Approximation(margin=0.25),
     control=Control(
@@ -221,8 +223,8 @@ def learnt_parameters(evidence: xr.Dataset) -> Figure:
     r" attention lies further above it, and in units of the Bayes risk the further the longer the"
     r" context: it is nearer to the best Nadaraya-Watson average of the same keys and values, times"
     r" a factor, than to the posterior mean.",
-    words="A local average is no posterior mean, whatever its temperature, and longer contexts show"
-    " it more.",
+    words="A trained softmax head is nearly the best local average, which is not the posterior"
+    " mean at any temperature. In units of the Bayes risk its excess grows with the length.",
     measured_by=trained_heads,
     rule=Order(),
     control=Control(
@@ -270,12 +272,12 @@ def excess_of_heads(evidence: xr.Dataset) -> Figure:
     kind="training",
     origin="our reading",
     reference="rates of attention, on trained heads",
-    statement=r"On pairs as in `cme-layer-is-bayes`, the risk of softmax heads that were trained at"
-    r" each length falls with the length as the theory of local averages has it at these lengths,"
-    r" $\min_{c, \gamma}E\,(cw - w^*)^\top(G + \sigma^2I)(cw - w^*) + E\,\mathrm{var}(f \mid X)$"
-    r" with $w$ the weights of the average and $w^*$ those of the posterior mean; the risk of heads"
-    r" of CME attention, which were trained at the second length only, falls as $E\,\mathrm{var}(f"
-    r" \mid X)$; both to .05 in the exponent.",
+    statement=r"On pairs as in `cme-layer-is-bayes`, the risk of softmax heads that were"
+    r" trained at each length falls with the length as the theory of local averages has it at"
+    r" these lengths, $\min_{c, \gamma}E\,(cw - w^*)^\top(G + \sigma^2I)(cw - w^*) +"
+    r" E\,\mathrm{var}(f \mid X)$ with $w$ the weights of the average and $w^*$ those of the"
+    r" posterior mean; the risk of heads of CME attention, which were trained at the second"
+    r" length only, falls as $E\,\mathrm{var}(f \mid X)$; both to 0.05 in the exponent.",
     words="Longer contexts help trained attention as the theory says: each kind at its own rate."
     " CME attention keeps its rate at lengths that it was not trained at; a softmax head has to"
     " find another temperature at each.",
@@ -404,7 +406,7 @@ def risks_by_length(evidence: xr.Dataset) -> Figure:
         runs=20,
         sequences=1000,
     ),
-    paper=dict(layers=(1, 2, 3, 4), length=12, width=16, steps=1500, batch=32, rate=0.01, runs=16),
+    paper=dict(layers=(1, 2, 4), length=12, width=16, steps=1500, batch=32, rate=0.006, runs=16),
     cells=whole,
     budget="runs",
     precision="float32",
@@ -413,7 +415,7 @@ def risks_by_length(evidence: xr.Dataset) -> Figure:
 def trained_layers(cell: Setting, draws: Draws) -> Values:
     """Distances to the posterior mean, in units of its mean square: of encoders of so many layers,
     of one layer of CME attention and of the best local average; and what a linear probe leaves of
-    it after each layer of the deepest, before training too."""
+    it after each layer of the deepest, before training too. Runs that became non-finite are NaN."""
     task = regression(cell, np.full(cell.runs, cell.length))
     weights, training, asked = (
         jax.random.split(draws(name), cell.runs) for name in ("weights", "training", "asked")
@@ -422,26 +424,28 @@ def trained_layers(cell: Setting, draws: Draws) -> Values:
     bayes = task.bayes(seen)
     size = (bayes**2).mean((1, 2))
 
-    def networks(layers: int, attention: str) -> tuple[Any, Any]:
+    def networks(layers: int, attention: str) -> tuple[Any, Trained]:
         """Before and after training."""
         shape: dict[str, Any] = {"width": cell.width, "layers": layers, "attention": attention}
         start = jax.vmap(lambda key: random_encoder(key, 3, 1, **shape))(weights)
         recipe = Recipe(cell.steps, cell.batch, cell.rate)
-        return start, train_encoders(start, task, training, recipe).encoders
+        return start, train_encoders(start, task, training, recipe)
+
+    def lost(found: Trained) -> Float[np.ndarray, " run"]:
+        return or_failed(excess_risk(found.encoders, task, seen) / size, found.finite)
 
     def left_by_probes(encoders: Any) -> Float[np.ndarray, "layer run"]:
         states = np.asarray(represent(encoders, seen), float)
         return np.stack([1 - explained(x, bayes) for x in states.swapaxes(0, 1)])
 
     found = [networks(layers, "softmax") for layers in cell.layers]
-    (_, cme), before_and_after = networks(1, "CME"), found[-1]
-    excess = np.stack([excess_risk(after, task, seen) for _, after in found])
-    before, left = map(left_by_probes, before_and_after)
+    (_, cme), (start, deepest) = networks(1, "CME"), found[-1]
+    left = or_failed(left_by_probes(deepest.encoders), deepest.finite)
     nearest = [best_average(task, seen, row).distance for row in range(cell.runs)]
     return {
-        **on("depth run", excess=excess / size),
-        **on("layer run", left=left, left_before=before),
-        **on("run", cme=excess_risk(cme, task, seen) / size, average=np.array(nearest) / size),
+        **on("depth run", excess=np.stack([lost(after) for _, after in found])),
+        **on("layer run", left=left, left_before=left_by_probes(start)),
+        **on("run", cme=lost(cme), average=np.array(nearest) / size),
         "depth": [float(layers) for layers in cell.layers],
         "layer": [1.0 + layer for layer in range(cell.layers[-1])],
     }
@@ -451,15 +455,17 @@ def trained_layers(cell: Setting, draws: Draws) -> Values:
     kind="training",
     origin="our reading",
     reference="inference layer by layer",
-    statement=r"Encoders are trained on pairs as in `cme-layer-is-bayes`. The mean square distance"
-    r" of their answers to the posterior mean is smaller for two layers of softmax attention with"
-    r" MLPs than for one, and for one it is smaller than that of the best local average of the same"
-    r" keys and values. What a linear probe leaves open of the posterior mean falls with every"
-    r" layer of the deepest of them, which has two (four at the paper's scale). One layer of CME"
-    r" attention with an MLP comes nearer to the posterior mean than all of them.",
+    statement="Encoders are trained on pairs as in `cme-layer-is-bayes`. The mean square"
+    " distance of their answers to the posterior mean is smaller for two layers of softmax"
+    " attention with MLPs than for one, and for one it is smaller than that of the best local"
+    " average of the same keys and values. The part of the posterior mean that a linear probe"
+    " does not explain falls with every layer of the deepest encoder, which has two (four at"
+    " the paper's scale). One layer of CME attention with an MLP comes nearer to the posterior"
+    " mean than all these encoders.",
     words="Layers of softmax attention approach the posterior mean step by step. With an MLP one of"
     " them is better than any local average; one layer that solves the ridge regression is better"
-    " than two or four of them.",
+    " than two or four of them. Runs that become non-finite are left out."
+    " More than a quarter of them leave nothing decided.",
     measured_by=trained_layers,
     rule=Order(),
     control=Control(
@@ -473,7 +479,7 @@ def trained_layers(cell: Setting, draws: Draws) -> Values:
 def error_by_layer(evidence: xr.Dataset) -> Values:
     # Logarithms, since runs differ by factors.
     names = ("excess", "left", "left_before", "average", "cme")
-    logs: Any = np.log(evidence[list(names)])
+    logs: Any = np.log(finite_runs(evidence[list(names)]))
     excess, left, before, average, cme = (logs[name] for name in names)
 
     def of(values: xr.DataArray, **place: float) -> xr.DataArray:

@@ -121,18 +121,18 @@ def prefixes(
     kind="training",
     origin="our reading",
     reference="regret in context of a pretrained network (Theorem 6.2 of the sequel)",
-    statement=r"An encoder is trained to predict the next pair of an input and a label after up to"
-    r" L - 1 pairs of a latent z. Its mean regret to $P(\cdot \mid z)$ over t pairs is at most"
-    r" $\ln(1/p(z))/t + \frac1{p(z)}(\varepsilon + \delta)$, up to four times the length of"
-    r" training. $\varepsilon$ and $\delta$ are its divergence from the Bayes predictor and their"
-    r" distance in total variation in pretraining, of the first t pairs and beyond of L of them;"
-    r" $1/p(z)$ is the coverage number of one latent.",
-    words="A trained network pays what Bayes' rule pays for not knowing the latent, and its own"
-    " error as often as the latent was rare in training. Up to the length of training that follows"
-    " from the definitions; beyond it it is tested, where the bound leaves much room: networks"
-    " lose about twice as much more than Bayes' rule at each pair as before. The total variation"
-    " is needed: beyond Bayes' rule single networks lose on single latents many times their"
-    " divergence over p(z).",
+    statement=r"An encoder is trained to predict the next pair of an input and a label after up"
+    r" to $L - 1$ pairs of a latent $z$. Its mean regret to $P(\cdot \mid z)$ over $t$ pairs is"
+    r" at most $\ln(1/p(z))/t + \frac1{p(z)}(\varepsilon + \delta)$, up to four times the"
+    r" length of training. $\varepsilon$ is its mean divergence from the Bayes predictor in"
+    r" pretraining and $\delta$ the mean total variation between the two, over the first $t$"
+    r" pairs, or over $L$ of them where $t > L$; $1/p(z)$ is the coverage number of one latent.",
+    words="The regret of a trained network is at most that of Bayes' rule plus the network's"
+    " own error in pretraining, divided by the prior of the latent. Up to the length of"
+    " training this follows from the definitions. Beyond that length it is tested, and the"
+    " bound leaves much room: the excess of networks over Bayes' rule is there about twice as"
+    " large at each pair as before. The total variation is needed: on single latents the excess"
+    " of single networks over Bayes' rule is many times their divergence over p(z).",
     measured_by=trained_in_context,
     rule=Bound(),
     control=Control(
@@ -182,14 +182,15 @@ def regrets_of_trained_networks(evidence: xr.Dataset) -> Figure:
     origin="our reading",
     reference="wrong labels in context (Proposition 6.3 of the sequel)",
     statement=r"The encoders of `trained-regret` read prompts in which a share of the labels is"
-    r" drawn at random, which they never saw. After as many pairs as in training their divergence"
-    r" from $P(\cdot \mid z)$ is less than 5/4 of that of the Bayes predictor, which is misled by"
-    r" the same labels, and in the mean from there to four times as many pairs less than twice that"
-    r" (geometric means over networks); at the end it is less than half of that without a prompt."
-    r" Where all labels are right, they lose between L and 4 L pairs in mean less than a fifth of"
-    r" the divergence without a prompt more than Bayes' rule.",
-    words="Some wrong labels do not hide the latent: the wrong ones speak for no other in"
-    " particular, and the right ones add up. A network that has become Bayes' rule inherits that.",
+    r" drawn at random, which they never saw. After as many pairs as in training their"
+    r" divergence from $P(\cdot \mid z)$ is less than 5/4 of that of the Bayes predictor, which"
+    r" is misled by the same labels, and in the mean from there to four times as many pairs"
+    r" less than twice that (geometric means over networks); at the end it is less than half of"
+    r" that without a prompt. Where all labels are right, they lose between $L$ and $4L$ pairs"
+    r" in mean less than a fifth of the divergence without a prompt more than Bayes' rule.",
+    words="Labels drawn at random speak for no other latent in particular, and the evidence of"
+    " the right ones adds up. A network that predicts nearly as Bayes' rule does is misled by"
+    " them little more than that rule.",
     measured_by=trained_in_context,
     rule=Order(),
     control=Control(

@@ -54,9 +54,10 @@ KERNELS: dict[str, tuple[Kernel, Callable[[Array], Array]]] = {
     origin="our reading",
     statement=r"Where $v = z^\top\phi(k) + \varepsilon$ with $z \sim N(0, \tau^2 I)$ and"
     r" $\varepsilon \sim N(0, \sigma^2 I)$, the posterior mean of $z$ applied to $\phi(q)$, CME"
-    r" attention $V^\top(G + \lambda I)^{-1}g_q$ with $\lambda = \sigma^2/\tau^2$, the conditioned"
-    r" Gaussian process and ridge regression are one; and so are their predictive variances, of CME"
-    r" attention $\sigma^2 + \tau^2[k(q, q) - g_q^\top(G + \lambda I)^{-1}g_q]$.",
+    r" attention $V^\top(G + \lambda I)^{-1}g_q$ with $\lambda = \sigma^2/\tau^2$, the"
+    r" conditioned Gaussian process and ridge regression are the same; and so are their"
+    r" predictive variances, which are $\sigma^2 + \tau^2[k(q, q) - g_q^\top(G + \lambda"
+    r" I)^{-1}g_q]$.",
     words="Kernel attention with the right ridge is exact Bayesian inference of the latent,"
     " with the posterior mean and the variance.",
     quick=Setting(length=(5, 60), noise=0.6, scale=1.3, queries=20),

@@ -40,8 +40,9 @@ NORMS = (0.25, 1.0, 3.0)
     statement=r"$\sqrt{E|f(X_L) - f(X_\infty)|^2} \le 2B_vR\sqrt{\rho_w/L}$ with"
     r" $\rho_w = \cosh^2(B_uR)$ for a softmax head on independent tokens of norm R, here of two"
     r" values with any chances.",
-    words="A head's output settles as its context grows, so that what it was trained for at one"
-    " length it does at another. Two values need a constant of 1.3 in place of 2 at great length.",
+    words="The output of a head on a longer context differs less from its limit: by at most a"
+    " constant over the root of the length. For tokens of two values 1.3 would do in place of"
+    " the factor 2 at great length.",
     quick=Setting(length=(16, 64, 256, 1024)),
     paper=dict(length=(16, 64, 256, 1024, 4096, 16_384)),
     cells=together("length"),
@@ -95,10 +96,10 @@ REPEATS = defining("repeats >= 20", lambda s: s.repeats >= 20)
     kind="training",
     origin="our reading",
     reference="supervised learning of attention",
-    statement=r"CME attention with learnt temperature and ridge, trained on n contexts of random"
-    r" functions, nears the Bayes predictor faster than $n^{-1/2}$: with 16 times the contexts"
-    r" $E|f_n - f^*|^2$ is less than a quarter, in geometric mean over training sets. The Bayes"
-    r" predictor is in its class, and the expected rate is $\frac1n$.",
+    statement=r"CME attention with learnt temperature and ridge, trained on $n$ contexts of"
+    r" random functions, nears the Bayes predictor faster than $n^{-1/2}$: with 16 times the"
+    r" contexts $E|f_n - f^*|^2$ is less than a quarter of what it was, in geometric mean over"
+    r" training sets. The Bayes predictor is in its class, and the expected rate is $\frac1n$.",
     words="CME attention, whose class holds the Bayes predictor, nears it faster than one over"
     " the root of the number of contexts.",
     quick=Setting(samples=4, length=8, queries=4, steps=30, rate=0.2, repeats=128, contexts=64),
@@ -202,9 +203,10 @@ def excess_by_place(data: tuple[Any, Any], fresh: Any) -> Float[np.ndarray, "lan
     origin="our reading",
     reference="supervised learning of attention, with an error that does not grow with the length",
     statement="Softmax attention with learnt maps of queries and keys and a learnt temperature,"
-    " trained on n contexts of L tokens of random functions: at every n $E|f_n - f^*|^2$ falls when"
-    " L is taken four times as long, in geometric mean over training sets. It is approximation and"
-    " generalisation together; the number of parameters does not depend on L.",
+    " trained on $n$ contexts of $L$ tokens of random functions: at every $n$ $E|f_n - f^*|^2$"
+    " falls when $L$ is taken four times as long, in geometric mean over training sets. The"
+    " distance holds approximation and generalisation error together; the number of parameters"
+    " does not depend on $L$.",
     words="Trained on as many contexts, attention comes nearer to the Bayes predictor the longer"
     " they are.",
     rule=Order(),
@@ -292,11 +294,11 @@ def relative_risk(found: Comparison) -> Estimate:
     long=True,
     origin="our reading",
     reference="invariance to the input size",
-    statement=r"CME attention whose temperature and constant ridge were learnt at one length has a"
-    r" risk within 5 % of the Bayes risk at shorter contexts and at longer ones, here four times or"
-    r" more.",
-    words="Kernel attention that was trained on contexts of one length is as good as can be on"
-    " others.",
+    statement="CME attention whose temperature and constant ridge were learnt at one length has"
+    " a risk within 5 % of the Bayes risk at shorter contexts and at longer ones, the longest"
+    " of which have four times that length or more.",
+    words="CME attention that was trained on contexts of one length has nearly the Bayes risk"
+    " at the other lengths tested.",
     rule=Bound(),
     control=Control(
         "a ridge in proportion to the length",
@@ -327,9 +329,9 @@ FAILING = [name for name in MECHANISMS if name not in ("CME", "softmax, temperat
     measured_by=other_lengths,
     origin="our reading",
     reference="invariance to the input size",
-    statement=r"At the longest of these lengths the risk of CME attention with ridge $cL$, of"
-    r" softmax attention of a learnt temperature and of linear attention, averaged or summed, is"
-    r" more than 1.4 times as many Bayes risks as at the length of training.",
+    statement="At the longest length tested the risk of CME attention with ridge $cL$, of"
+    " softmax attention of a learnt temperature and of linear attention, averaged or summed,"
+    " is, in units of the Bayes risk, more than 1.4 times what it is at the length of training.",
     words="A ridge that grows with the length, a fixed temperature and a plain sum do not carry"
     " over to longer contexts.",
     rule=Order(),

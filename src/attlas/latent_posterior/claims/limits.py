@@ -125,9 +125,9 @@ def errors_of_heads(evidence: xr.Dataset) -> Figure:
     measured_by=softmax_heads,
     origin="ours",
     reference="softmax attention at a fixed temperature",
-    statement=r"At a fixed temperature softmax attention keeps the error"
-    r" $\sqrt{\sum_l(1 - a_l)^2|m_l|^2}$, $a_l = I_{l+p/2-1}(1/\gamma)/I_{p/2-1}(1/\gamma)$, at any"
-    r" length: to 2 % at the longest.",
+    statement=r"At a fixed temperature softmax attention keeps the error $\sqrt{\sum_l(1 -"
+    r" a_l)^2|m_l|^2}$, $a_l = I_{l+p/2-1}(1/\gamma)/I_{p/2-1}(1/\gamma)$, at any length; at"
+    r" the longest one tested the error is this to 2 %.",
     words="At a fixed temperature softmax attention keeps an error that more tokens do not remove.",
     rule=Approximation(margin=0.02),
     control=larger_root(0.05),
@@ -160,8 +160,8 @@ def harmonics_kept(evidence: xr.Dataset) -> Panels:
         spectrum,
         floors,
         title="What attention keeps of a harmonic",
-        note="softmax has a fixed cut, CME attention's moves with the length; right: simulated"
-        " (points) and Funk-Hecke's floor (bars)",
+        note="softmax has a fixed cut, CME attention's moves with the length; second panel:"
+        " simulated (points) and Funk-Hecke's floor (bars)",
     )
 
 
@@ -172,12 +172,13 @@ def harmonics_kept(evidence: xr.Dataset) -> Panels:
     kind="two routes",
     origin="ours",
     reference="rates at great length",
-    statement=r"By the finite-length formulas the root mean square error falls, at great length,"
-    r" like $L^{-2/(s+4)}$ for softmax attention, $L^{-4/(s+8)}$ for a pair of heads and $L^{-1/4}$"
-    r" for CME attention with $\lambda = L^{3/4}$: from $10^{16}$ tokens on the exponents are these"
-    r" to 0.01, at temperatures up to $\frac12$ in up to 8 dimensions; beyond, the last is later.",
-    words="The exponents with which three kinds of attention converge at lengths from ten to"
-    " the sixteenth on, by the finite-length formulas.",
+    statement=r"By the finite-length formulas the root mean square error falls, at great"
+    r" length, like $L^{-2/(s+4)}$ for softmax attention, $L^{-4/(s+8)}$ for a pair of heads"
+    r" and $L^{-1/4}$ for CME attention with $\lambda = L^{3/4}$: from $10^{16}$ tokens on the"
+    r" exponents are these to 0.01, at temperatures up to $\frac12$ in up to 8 dimensions;"
+    r" beyond these, the last exponent is reached at greater lengths only.",
+    words="The exponents with which three kinds of attention converge from 10¹⁶ tokens on, by"
+    " the finite-length formulas.",
     hypotheses=(
         Hypothesis(
             "temperature <= 0.5 and dim <= 8: beyond, the exponent 1/4 comes later",
@@ -252,9 +253,9 @@ ANGLES = np.cos(np.linspace(0.05, 3.09, 41))
     statement=r"The limits of CME and softmax attention at a fixed temperature are proportional,"
     r" $m = C\lim\mathrm{attn}_\gamma$, where keys are uniform on the sphere and $m$ has a single"
     r" degree $l$; then $C = 1/a_l$.",
-    words="One number turns softmax attention's limit into the conditional mean, but only for the"
-    " simplest of means: a mean of two degrees is a counterexample to the sequel's Proposition 4.3"
-    " (2305.19420), which has one constant for all.",
+    words="One number turns softmax attention's limit into the conditional mean, but only for"
+    " the simplest of means: a mean of two degrees is a counterexample to the sequel's"
+    " Proposition 4.3 (arXiv 2305.19420), which states one constant for all means.",
     quick=Setting(dim=(2, 3, 6), temperature=0.5),
     paper=dict(dim=(2, 3, 4, 6, 10)),
     cells=together("dim"),

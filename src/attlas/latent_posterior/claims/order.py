@@ -106,11 +106,11 @@ def divergence(
     origin="ours",
     reference="exchangeability, broken",
     statement=r"Where words come from a Markov chain or from a latent that drifts, an encoder"
-    r" without positions that was trained on them stays away from the exact predictor, the forward"
-    r" filter, by what the order X of the words says beside their counts N, to 5 %:"
+    r" without positions that was trained on them stays away from the exact predictor, the"
+    r" forward filter, by what the order $X$ of the words says beside their counts $N$, to 5 %:"
     r" $E\,KL(P(y \mid X)\,\|\,\text{network}) \approx E\,KL(P(y \mid X)\,\|\,P(y \mid N))$.",
-    words="Attention without positions sees a bag of words. It learns all that the bag says of the"
-    " next word, and where the order says more it cannot have it.",
+    words="Attention without positions sees a bag of words. It learns nearly all that the bag"
+    " says of the next word. What the order says beside that it cannot learn.",
     measured_by=trained_on_order,
     rule=Approximation(margin=0.05),
     control=Control("encoders that see positions", lambda e: {"measured": e.with_positions}),
@@ -144,8 +144,8 @@ def losses_of_order(evidence: xr.Dataset) -> Figure:
     kind="training",
     origin="our reading",
     reference="a token carries its position",
-    statement=r"With its position as part of each token the same encoder comes nearer to the"
-    r" forward filter than a fifth of what the order says.",
+    statement="An encoder as in `order-is-lost`, but with its position as part of each token,"
+    " has a divergence from the forward filter below a fifth of what the order says.",
     words="Positions make words exchangeable again: pairs of a word and its place may be listed in"
     " any order, and attention learns from them what the order says.",
     measured_by=trained_on_order,

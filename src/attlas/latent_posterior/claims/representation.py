@@ -113,7 +113,7 @@ def asymmetries(evidence: xr.Dataset) -> Figure:
     cells=together("length"),
     rule=Agreement(rounding=1e-10),
     control=Control(
-        "a larger by {size:.1g} of it",
+        "a first parameter a of Beta(a, b) that is larger by {size:.1g} of its value",
         lambda e, size: {"measured": e.measured + size / 0.05 * (e.shifted - e.measured)},
         size=0.05,
     ),
@@ -155,10 +155,11 @@ def urn_against_mixture(evidence: xr.Dataset) -> Figure:
     origin="our reading",
     source="attlas",
     statement=r"Of $N$ exchangeable tokens over $c$ letters, the first $k$ are a mixture of"
-    r" independent ones up to the total variation $\min\{ck, \frac{k(k-1)}{2}\}/N$ (half the sum of"
-    r" all differences; they count the whole). Of $N$ different balls it is nearly attained.",
-    words="A finite exchangeable sequence is nearly a mixture, as long as one looks at a small part"
-    " of it.",
+    r" independent ones up to the total variation $\min\{ck, \frac{k(k-1)}{2}\}/N$ (half the"
+    r" sum of all differences; Diaconis and Freedman count the whole sum). Where all $N$ tokens"
+    r" differ it is nearly attained.",
+    words="A small part of a finite exchangeable sequence is nearly a mixture of independent"
+    " tokens.",
     hypotheses=(
         defining("draws >= 2", lambda s: s.draws >= 2),
         defining("draws <= balls", lambda s: s.draws <= s.balls),

@@ -9,6 +9,21 @@ from jaxtyping import Float
 from attlas.latent_posterior.claims.shared import defining
 
 RUNS = defining("runs >= 8: errors are over runs", lambda s: s.runs >= 8)
+FAILED = 0.25
+"""The share of runs that may become non-finite before the others decide nothing."""
+
+
+def finite_runs(evidence: xr.Dataset) -> xr.Dataset:
+    """The runs that stayed finite: one that failed is NaN in some variable, and left out. If more
+    than a quarter failed, all values are NaN, so that nothing is decided."""
+    left = evidence.dropna("run")
+    enough = left.sizes["run"] >= (1 - FAILED) * evidence.sizes["run"]
+    return left if enough else evidence.where(False)
+
+
+def or_failed(values: Any, finite: Any) -> Float[np.ndarray, "... run"]:
+    """Values of runs, NaN where a run became non-finite."""
+    return np.where(finite, values, np.nan)
 
 
 def over_runs(values: xr.DataArray) -> dict[str, xr.DataArray]:

@@ -139,10 +139,10 @@ def slope_of(evidence: xr.Dataset, name: str) -> tuple[float, float]:
     kind="training",
     origin="ours",
     reference="pretraining excess and downstream excess, on trained networks",
-    statement=r"Encoders are pretrained on n sequences of topics with a masked target that shows"
-    r" directions of the latent with sizes from 1 to $\kappa^{-1/2}$, $\kappa$ from 1 to $10^3$. A"
-    r" task that reads the dimmest direction through the exact head $D T^+$ has an excess risk that"
-    r" grows with the exponent 1 of $\kappa$, to 20 %.",
+    statement=r"Encoders are pretrained on $n$ sequences of topics with a masked target that"
+    r" shows directions of the latent with sizes from 1 to $\kappa^{-1/2}$, $\kappa$ from 1 to"
+    r" $10^3$. A task that reads the dimmest direction through the exact head $D T^+$ has an"
+    r" excess risk that grows with the exponent 1 of $\kappa$, to 20 %.",
     words="Trained networks pay in proportion to the condition number, as the formula of the linear"
     " model has it: their error is spread over all directions of the posterior.",
     measured_by=pretrained_encoders,

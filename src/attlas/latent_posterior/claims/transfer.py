@@ -103,12 +103,13 @@ def measured_excesses(model: LinearGaussian, cell: Setting, draws: Draws) -> Est
     kind="simulation",
     origin="ours",
     reference="pretraining excess and downstream excess, in mean",
-    statement=r"Tokens $z + \sigma e$ in d dimensions, a hidden value $Az + s\,e'$, a task $Bz$"
-    r" that reads the direction which A shows weakest: pretraining by least squares on n sequences"
-    r" has the mean excess $\frac{d}{n-d-1}\sum_j(a_j^2P + s^2)$, and the task $\frac{d}{n-d-1}(P +"
-    r" \kappa s^2)$ with $P = \frac{\sigma^2}{\sigma^2 + L}$ and $\kappa = 1/a_{min}^2$.",
-    words="What a task pays for pretraining that sees its direction dimly grows in proportion to"
-    " the condition number, while pretraining looks the same.",
+    statement=r"Tokens are $z + \sigma e$ in $d$ dimensions, a hidden value is $Az + s\,e'$,"
+    r" and a task $Bz$ reads the direction which $A$ shows most weakly. Pretraining by least"
+    r" squares on $n$ sequences has the mean excess $\frac{d}{n-d-1}\sum_j(a_j^2P + s^2)$, and"
+    r" the task $\frac{d}{n-d-1}(P + \kappa s^2)$ with $P = \frac{\sigma^2}{\sigma^2 + L}$ and"
+    r" $\kappa = 1/a_{min}^2$.",
+    words="The excess risk of a task grows linearly with the condition number, while that of"
+    " pretraining hardly changes.",
     hypotheses=(SPREAD_FINITE,),
     quick=Setting(kappa=(1.0, 16.0, 256.0, 4096.0), length=20, samples=60, repeats=1000),
     paper=dict(kappa=(1.0, 4.0, 16.0, 64.0, 256.0, 1024.0), samples=200, repeats=4000),
@@ -150,12 +151,12 @@ def price_of_a_dim_direction(evidence: xr.Dataset) -> Figure:
     kind="simulation",
     origin="ours",
     reference="masked pretraining, a share of the tokens hidden",
-    statement=r"With h of L tokens hidden, least squares of the hidden values $Az + s\,e'$ on the"
-    r" $L - h$ tokens $z + \sigma e$ that are left has the mean excess"
-    r" $\frac{d}{n-d-1}\sum_j(a_j^2P + \frac{s^2}{h})$ with $P ="
-    r" \frac{\sigma^2}{\sigma^2 + L - h}$, and a task that reads the weakest direction"
-    r" $\frac{d}{n-d-1}(P + \frac{\kappa s^2}{h})$: more hidden tokens average the"
-    r" noise, not the latent that they share, and leave less to read it from.",
+    statement=r"With $h$ of $L$ tokens hidden, least squares of the hidden values $Az + s\,e'$"
+    r" on the $L - h$ tokens $z + \sigma e$ that are left has the mean excess"
+    r" $\frac{d}{n-d-1}\sum_j(a_j^2P + \frac{s^2}{h})$ with $P = \frac{\sigma^2}{\sigma^2 + L -"
+    r" h}$, and a task that reads the weakest direction $\frac{d}{n-d-1}(P + \frac{\kappa"
+    r" s^2}{h})$: more hidden tokens average the noise, not the latent that they share, and"
+    r" leave less to read it from.",
     words="Hiding more tokens gives more targets and less context; the excess of pretraining"
     " and of a task is computed for every share.",
     hypotheses=(SPREAD_FINITE, defining("hidden < length", lambda s: s.hidden < s.length)),
@@ -204,11 +205,11 @@ def tokens_to_hide(evidence: xr.Dataset) -> Figure:
     kind="simulation",
     origin="ours",
     reference="infinite condition number",
-    statement=r"If the task reads a direction that A does not show, $\kappa = \infty$: the"
-    r" pretraining excess falls as $\frac{d}{n-d-1}\mathrm{tr}\,\Sigma$, and the downstream excess"
-    r" stays at $E|B(I - A^+A)\mu|^2$, both within 10 %, however large n is.",
-    words="Where pretraining does not show a direction that the task reads, its own error falls"
-    " with more sequences, and the task's does not.",
+    statement=r"If the task reads a direction that $A$ does not show, $\kappa = \infty$: the"
+    r" pretraining excess falls as $\frac{d}{n-d-1}\mathrm{tr}\,\Sigma$, and the downstream"
+    r" excess stays at $E|B(I - A^+A)\mu|^2$, both within 10 %, at every $n$ tested.",
+    words="If the pretraining target does not depend on a direction that the task reads, more"
+    " sequences lower the error of pretraining and not that of the task.",
     quick=Setting(samples=(40, 400), length=20, faint=0.1, repeats=1000),
     paper=dict(samples=(100, 1000, 3000)),
     cells=together("samples"),
@@ -338,10 +339,10 @@ def probe_against_scratch(evidence: xr.Dataset) -> Figure:
     kind="simulation",
     origin="ours",
     reference="linear probes and few labels, in mean",
-    statement=r"A linear probe with n labels on p features $\hat G\bar x$ of pretraining has the"
-    r" mean excess risk $v_G - v + \frac{p\,v_G}{n-p-1}$, $v_G$ the variance that is"
-    r" left of a label given the features and v given all tokens; least squares from"
-    r" scratch is the case of p = d features with $v_G = v$.",
+    statement=r"A linear probe with $n$ labels on $p$ features $\hat G\bar x$ of pretraining"
+    r" has the mean excess risk $v_G - v + \frac{p\,v_G}{n-p-1}$, $v_G$ the variance that is"
+    r" left of a label given the features and $v$ given all tokens; least squares from scratch"
+    r" is the case of $p = d$ features with $v_G = v$.",
     words="The mean excess risk of a linear probe in closed form: what it saves by having few"
     " features and what it loses by features that miss something.",
     hypotheses=(
