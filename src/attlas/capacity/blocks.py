@@ -267,8 +267,8 @@ def multi_head(*blocks: Block) -> Block:
 
 
 def residual(block: Block, skip: Real = 1.0) -> Block:
-    r"""$sX + f(X)$: s, the `skip`, more in the Lipschitz constant, s times the input's radius
-    more in the output's, no further term.
+    r"""$sX + f(X)$: adds s, the `skip`, to the Lipschitz constant and s times the input's radius to
+    the output's, and no term.
 
     Arguments:
         block: $f$.

@@ -16,7 +16,8 @@ from attlas.gaussian import Real
 class RiskBound(NamedTuple):
     r"""With probability $1 - \delta$, for every member of a class: the share of errors exceeds
     the share of margins below $\gamma$ on the sample by at most `value`
-    $= 2R/\gamma + 3\sqrt{\ln(2/\delta)/2m}$. From 1 on it says nothing, and is `vacuous`.
+    $= 2R/\gamma + 3\sqrt{\ln(2/\delta)/2m}$, with $R$ the empirical Rademacher complexity on the m
+    samples. At 1 or more it says nothing, and is `vacuous`.
 
     Arguments:
         complexity: $2R/\gamma$. `confidence`: the other term.
@@ -61,7 +62,8 @@ class Capacity:
         r"""Logarithm of the nats of each term at distance `eps`, and the terms' shares of the
         distance, both [..., term].
 
-        Any shares give a bound; these make the sum least. They start at
+        Any shares $\beta_k$ give a bound; these make the sum least. Let $A_k$ be the size of term
+        k, $n_k$ its points up to a factor, and $d_1 \times d_2$ its shape. The shares start at
         $\propto (A_k^2\ln n_k)^{1/3}$, best where entropies fall like
         $A_k^2\ln n_k/(\beta_k\epsilon)^2$, or at $\propto d_1d_2$, best where parameters are
         counted. They are then moved to where all terms' derivatives are equal: a minimum, perhaps

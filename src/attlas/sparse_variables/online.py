@@ -193,8 +193,8 @@ def _alike(tasks: Sequence[SparseBoolean]) -> None:
 
 @public
 def validate_on(task: SparseBoolean, key: Array) -> Validation:
-    """All sequences of bits in random order, weighted as they occur; or, of longer ones, 10,000 as
-    they occur."""
+    """All sequences of bits in random order, weighted by their probabilities, up to the length 16;
+    beyond, 10,000 sequences drawn from the task's law."""
     if task.length > EXHAUSTIVE:
         bits = np.asarray(draw_bits(key, SAMPLED, task.length, task.bias))
         weight = np.ones(SCREEN)

@@ -194,10 +194,10 @@ def find_threshold(
 ) -> ThresholdSearch:
     """Trials at the sizes around the threshold, `BLOCK` at a time.
 
-    The first block has `start` samples, or a half more than the statistical floor; each further one
-    goes where fewest were among the sizes next to the threshold that the blocks before it tell, at
-    most `FURTHER` sizes beyond them. Sizes at which hardly any set singles out its support are not
-    tried: there is hardly a training set to be had.
+    The first block has `start` samples, or 1.5 times the statistical floor. Each further one goes
+    to a size near the threshold as the earlier blocks estimate it, to the one with the fewest
+    trials, and at most `FURTHER` sizes beyond those tried. Sizes at which a random set singles out
+    its support with probability 0.02 or less are not tried.
 
     Arguments:
     - `length`, `function`, `sparsity`: of the task, as in `draw_sets`.

@@ -50,13 +50,13 @@ def embeddings(cell: Setting, seed: int) -> dict[str, Embedding]:
     kind="two routes",
     reference="Section 4, sparse threshold functions",
     origin="our reading",
-    statement=r"One head computes AND, OR and majority of s of T bits:"
-    r" $\mathrm{sign}\,v^\top X^\top\mathrm{softmax}(Xu)$ is right on all $2^T$ inputs, with the"
-    r" margin $\frac{c-1}{2(sc+1)}$ where"
-    r" $e^\beta = c\sum_{t \notin I}e^{\beta\langle u_0, v_t\rangle}$, $u = \beta u_0$; with"
-    r" orthonormal embeddings $\beta = \ln(c(T-s))$, whichever s places are relevant.",
-    words="A head that looks at the relevant places, a little harder than the logarithm of the"
-    " length, computes any threshold of them.",
+    statement=r"One head computes AND, OR and majority of $s$ of $T$ bits:"
+    r" $\mathrm{sign}\,v^\top X^\top\mathrm{softmax}(Xu)$ is right on all $2^T$ inputs, with"
+    r" the margin $\frac{c-1}{2(sc+1)}$ where $e^\beta = c\sum_{t \notin I}e^{\beta\langle u_0,"
+    r" v_t\rangle}$, $u = \beta u_0$; with orthonormal embeddings $\beta = \ln(c(T-s))$,"
+    r" whichever $s$ places are relevant.",
+    words="A head whose scores favour the relevant places by a little more than the logarithm"
+    " of the length computes AND, OR and majority of them.",
     hypotheses=(SPARSE, SHARP),
     quick=SIZES,
     paper=PAPER_SIZES,
@@ -114,9 +114,9 @@ def threshold_levels(evidence: xr.Dataset) -> Figure:
     kind="simulation",
     reference="Section 4, embeddings of dimension O(log T)",
     origin="our reading",
-    statement=r"With embeddings drawn uniformly from the sphere of dimension $4s\ln T$, s = 3, the"
-    r" threshold head exists, with the same margin, in more than 90 % of draws.",
-    words="Places need no directions of their own: a dimension that grows with the logarithm of"
+    statement=r"With embeddings drawn uniformly from the sphere of dimension $4s\ln T$, $s ="
+    r" 3$, the threshold head exists, with the same margin, in more than 90 % of draws.",
+    words="Places need no orthogonal embeddings: a dimension that grows like the logarithm of"
     " their number suffices.",
     hypotheses=(SPARSE, Hypothesis("ratio >= 4", lambda s: s.ratio >= 4)),
     quick=Setting(length=(50, 300, 1000), sparsity=3, ratio=4.0, repeats=200),
@@ -170,18 +170,18 @@ def random_embeddings(evidence: xr.Dataset) -> Figure:
     kind="two routes",
     reference="a head with a sink at [CLS]",
     origin="ours",
-    statement=r"AND and OR of s of T bits are computed by a head that attends to a relevant bit"
-    r" which decides, and else to [CLS], on all inputs and with the margin $\frac{c-1}{c+1}$,"
-    r" whatever s and T; $\beta = 2\ln(cT)$.",
-    words="A head that looks for a counterexample has a margin that does not fall with the number"
-    " of bits.",
+    statement=r"AND and OR of $s$ of $T$ bits are computed by a head that attends to a relevant"
+    r" bit which decides, and else to [CLS], on all inputs and with the margin"
+    r" $\frac{c-1}{c+1}$, whatever $s$ and $T$; $\beta = 2\ln(cT)$.",
+    words="A head that attends to a deciding bit if there is one, and else to [CLS], has a"
+    " margin that does not fall with the number of bits.",
     hypotheses=(SPARSE, SHARP),
     quick=Setting(length=(20, 100, 500), sparsity=(2, 3, 8), sharpness=4.0),
     paper=dict(length=(20, 100, 500, 500, 100_000), sparsity=(2, 3, 8, 12, 3)),
     cells=together("length", "sparsity"),
     rule=Agreement(rounding=1e-9),
     control=Control(
-        "a margin {size:.2g} of it smaller",
+        "a margin that is smaller by {size:.2g} of its value",
         lambda e, size: {"predicted": (1 - size) * e.predicted},
         size=0.01,
     ),
@@ -224,11 +224,11 @@ OFF = Control("corners of the staircase 5 % of a level too low", lambda e: {"mea
     kind="two routes",
     reference="Section 4, symmetric functions",
     origin="our reading",
-    statement=r"Every function of the number of ones among s of T bits, parity too, is $\pm1$"
-    r" exactly on all inputs for one head with 2s + 1 ReLU value units or fewer, with orthonormal"
-    r" and with random embeddings.",
-    words="One head with a few units computes parity, and any other count, of bits that it picks"
-    " from a long context.",
+    statement=r"Every function of the number of ones among $s$ of $T$ bits, parity too, is"
+    r" $\pm1$ exactly on all inputs for one head with $2s + 1$ ReLU value units or fewer, with"
+    r" orthonormal and with random embeddings.",
+    words="One head with a few units computes parity, or any other function of the number of"
+    " ones, of bits that it picks from a long context.",
     hypotheses=(SPARSE, *STEPS),
     quick=SIZES,
     paper=PAPER_SIZES,
@@ -250,8 +250,8 @@ def symmetric_exact(cell: Setting, draws: Draws) -> Values:
     kind="two routes",
     reference="Section 4, arbitrary functions",
     origin="our reading",
-    statement=r"Every function of s of T bits is $\pm1$ exactly on all inputs for one head with"
-    r" fewer than $2^{s+1}$ ReLU value units, with orthonormal and with random embeddings.",
+    statement=r"Every function of $s$ of $T$ bits is $\pm1$ exactly on all inputs for one head"
+    r" with fewer than $2^{s+1}$ ReLU value units, with orthonormal and with random embeddings.",
     words="One head computes any function of a few bits, with a number of units that grows"
     " exponentially with the number of bits.",
     hypotheses=(SPARSE, *STEPS),

@@ -31,9 +31,9 @@ FILLINGS = 64
     kind="training",
     reference="Figure 3, left",
     origin="our reading",
-    statement=r"Trained with Adam on a 3-sparse AND of T = 300 bits (64 at quick scale), more"
-    r" trials overfit, with all training sequences right and not all of validation, with 50 samples"
-    r" (32) than with 200 (128) that contain them and from the same starts.",
+    statement="Trained with Adam on a 3-sparse AND of $T = 300$ bits (64 at quick scale), more"
+    " trials overfit, with all training sequences right and not all of validation, with 50"
+    " samples (32) than with 200 (128) that contain them and from the same starts.",
     words="Below the threshold the training set is learnt as well as above it, but not the"
     " function.",
     hypotheses=(
@@ -200,9 +200,9 @@ def attention_map(evidence: xr.Dataset) -> Panels:
         sequences.squares("place", "example", "weights", text="digit"),
         means,
         title="The head looks at the zeros that make the function false",
-        note=f"left: one trial, T = {cell.sizes['place']}, digits are the relevant bits, the upper"
-        f" half is false; right: {cell.sizes['repeat']} trials, dashes: attention to relevant zeros"
-        " alone",
+        note=f"first panel: one trial, T = {cell.sizes['place']}, digits are the relevant bits,"
+        f" the upper half is false; second panel: {cell.sizes['repeat']} trials, dashes: attention"
+        " to relevant zeros alone",
     )
 
 

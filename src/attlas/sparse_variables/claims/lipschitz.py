@@ -77,7 +77,8 @@ def softmax_lipschitz(evidence: xr.Dataset) -> Values:
     statement=r"$\|\mathrm{softmax}(u) - \mathrm{softmax}(v)\|_1 \le"
     r" 2\tanh\big(\frac12\|u - v\|_\infty\big) \le \|u - v\|_\infty$, with equality on the left for"
     r" two balanced blocks that move apart.",
-    words="The least such constant of softmax is 1, half of the paper's, and it is attained.",
+    words="The least constant between the largest change of a score and the summed change of"
+    " the attention weights is 1, half of the paper's.",
     rule=Bound(),
     control=SMALLER,
     needs=("softmax-lipschitz",),
@@ -139,13 +140,12 @@ def score_pairs(key: Array, starts: int, length: int) -> dict[str, np.ndarray]:
     kind="simulation",
     reference="Lemma 4.3, with the sharp constant",
     origin="ours",
-    statement=r"For heads with the same $\phi_{out}$, $L_{out}$-Lipschitz, and"
-    r" $|\phi_{in}(x)| \le B_{in}|x|$: $|f - f'| \le L_{out}\big("
-    r"C B_{in} B_X\max_t|\mathrm{Score}_t - \mathrm{Score}'_t|"
-    r" + \max_t|\phi_{in}(x_t) - \phi_{in}'(x_t)|\big)$, with C = 1 for softmax (the paper: 2): no"
-    r" T appears.",
-    words="A head changes by no more than its worst score and its worst value do, however many"
-    " tokens there are.",
+    statement=r"For heads with the same $\phi_{out}$, $L_{out}$-Lipschitz, and $|\phi_{in}(x)|"
+    r" \le B_{in}|x|$: $|f - f'| \le L_{out}\big(C B_{in} B_X\max_t|\mathrm{Score}_t -"
+    r" \mathrm{Score}'_t| + \max_t|\phi_{in}(x_t) - \phi_{in}'(x_t)|\big)$, with $C = 1$ for"
+    r" softmax (the paper: 2): no $T$ appears.",
+    words="The change of a head's output is bounded by the largest change of a score and of a"
+    " value, whatever the number of tokens.",
     hypotheses=(Hypothesis("dim >= 2", lambda s: s.dim >= 2, defining=True),),
     quick=Setting(length=(2, 16, 256), dim=3, starts=24, steps=300),
     paper=dict(length=(2, 16, 256, 4096), dim=4, starts=32),
@@ -234,12 +234,13 @@ KINDS = ("plain", "two heads", "residual", "projected")
     kind="simulation",
     reference="Theorem 4.7, the constant of a layer",
     origin="our reading",
-    statement=r"On tokens in a ball of radius B a layer is Lipschitz in $\max_t|x_t|$ with"
-    r" $L_\sigma B_CB_V(1 + 2CB_{QK}B^2)$, C = 1 for softmax; heads add, a residual adds 1, a"
-    r" projection on the ball nothing, and constants multiply with depth; sought among weights of"
-    r" spectral norm 1.",
-    words="What a stack of layers can do to a small change is a product of norms, and the length is"
-    " not among them. One layer comes to three quarters of it, two to some three tenths.",
+    statement=r"On tokens in a ball of radius $B$ a layer is Lipschitz in $\max_t|x_t|$ with"
+    r" $L_\sigma B_CB_V(1 + 2CB_{QK}B^2)$, $C = 1$ for softmax; heads add, a residual adds 1, a"
+    r" projection on the ball nothing, and constants multiply with depth; sought among weights"
+    r" of spectral norm 1.",
+    words="The Lipschitz constant of a stack of layers is bounded by a product of norms,"
+    " without the length. A search reaches three quarters of the bound for one layer and about"
+    " three tenths for two.",
     hypotheses=(one_of("kind", KINDS),),
     quick=Setting(kind=("plain", "residual"), depth=(1, 2), length=24, dim=6, starts=16, steps=100),
     paper=dict(

@@ -63,12 +63,12 @@ TRIALS = Hypothesis("trials >= 8", lambda s: s.trials >= 8, defining=True)
     reference="Section 5, unique consistent hypothesis",
     origin="ours",
     source="edelman2022",
-    statement=r"The support of an AND of s of T bits is the only one consistent with m balanced"
-    r" samples with probability $E\exp(-\sum_r n_r\prod_{i \le m} a_r(x_i))$, to 0.1: $n_r$ rivals"
-    r" of kind r agree with a sample whose relevant bits are $x_i$ with probability $a_r(x_i)$;"
-    r" where that is a half or more.",
-    words="Before the data single out the support, which takes a logarithm of the length, no"
-    " learner can be sure of it.",
+    statement=r"The support of an AND of $s$ of $T$ bits is the only one consistent with $m$"
+    r" balanced samples with probability $E\exp(-\sum_r n_r\prod_{i \le m} a_r(x_i))$, to 0.1:"
+    r" $n_r$ rivals of kind $r$ agree with a sample whose relevant bits are $x_i$ with"
+    r" probability $a_r(x_i)$; where that is a half or more.",
+    words="No learner can be sure of the support before the data single it out. That takes a"
+    " number of samples that grows like the logarithm of the length.",
     hypotheses=(
         SPARSE,
         Hypothesis(
@@ -214,12 +214,12 @@ def draw_trials(key: Array, cell: Setting, samples: int, trials: int) -> Trainin
     kind="training",
     measured_by=threshold_curve,
     reference="Figure 2",
-    statement=r"The number of samples with which 80 % of trained one-layer Transformers learn an"
-    r" AND of 3 of T bits without a single error grows like $T^\alpha$ with $\alpha < 0.5$, if"
-    r" positions begin at 0 and their gradient has one normaliser (500 steps, 300 at quick scale;"
-    r" beyond T = 800 more, in proportion to $\sqrt T$).",
-    words="A context that is thirty times longer asks attention for about twice the examples, not"
-    " for thirty times as many.",
+    statement=r"The number of samples with which 80 % of trained one-layer Transformers learn"
+    r" an AND of 3 of $T$ bits without a single error grows like $T^\alpha$ with $\alpha <"
+    r" 0.5$, if positions begin at 0 and their gradient has one normaliser (500 steps, 300 at"
+    r" quick scale; beyond $T = 800$ more, in proportion to $\sqrt T$).",
+    words="Measured, a context that is thirty times longer asks attention for about twice the"
+    " examples, not for thirty times as many.",
     rule=Bound(),
     control=FURTHER_POWER,
 )
@@ -257,13 +257,13 @@ def adam_curve(cell: Setting, draws: Draws) -> Values:
     kind="training",
     measured_by=adam_curve,
     reference="Figure 2, with plain Adam",
-    statement=r"With plain Adam (one rate, a normaliser for every coordinate, small weights), as"
-    r" the paper trains, the number of samples with which 80 % of trials learn an AND of 3 of T"
-    r" bits without a single error grows like $T^\alpha$ with $\alpha < 1$ (five lengths, from 16"
-    r" to 100; at the paper's scale from 25 to 300).",
-    words="As the paper trains, samples grow more slowly than the context too, but more of them"
-    " are needed, and how much more slowly is less certain: Adam learns some training sets by"
-    " heart.",
+    statement=r"With plain Adam (one rate, a normaliser for every coordinate, small weights),"
+    r" as the paper trains, the number of samples with which 80 % of trials learn an AND of 3"
+    r" of $T$ bits without a single error grows like $T^\alpha$ with $\alpha < 1$ (five"
+    r" lengths, from 16 to 100; at the paper's scale from 25 to 300).",
+    words="Trained as in the paper, samples also grow more slowly than the context. More of"
+    " them are needed, and the exponent is less certain, because Adam learns some training sets"
+    " by heart.",
     rule=Bound(),
     control=dataclasses.replace(FURTHER_POWER, size=1.5),
     needs=("samples-exponent", "one-normaliser"),
@@ -386,13 +386,13 @@ def unless_censored(value: Any, learner: xr.Dataset) -> Any:
     kind="training",
     measured_by=threshold_curve,
     reference="Figure 2",
-    statement=r"The samples that training needs grow with T as the statistical floor does, samples"
-    r" that single out the support, a logarithm of T: the exponent of T in their number lies within"
-    r" 0.25 of the floor's over the same lengths (0.15 from 16 to 400; 0.13 at the paper's scale,"
-    r" from 25 to 1600), which excludes $\sqrt T$. A small power is not told from a logarithm."
-    r" Training sets are drawn again until they single out the support.",
+    statement=r"The samples that training needs grow with $T$ as the statistical floor does,"
+    r" samples that single out the support, a logarithm of $T$: the exponent of $T$ in their"
+    r" number lies within 0.25 of the floor's over the same lengths (0.15 from 16 to 400; 0.13"
+    r" at the paper's scale, from 25 to 1600), which excludes $\sqrt T$. A small power is not"
+    r" told from a logarithm. Training sets are drawn again until they single out the support.",
     words="The growth is near that of the samples that single out the support, a logarithm, and"
-    " not a square root. Powers of the length with exponents up to about 0.4 would do too.",
+    " not a square root. Powers of the length with exponents up to about 0.4 would fit too.",
     paper=dict(length=(25, 35, 50, 100, 200, 400, 800, 1600)),
     rule=Approximation(margin=0.25, relative=False, level=1e-2),
     control=Control(
@@ -431,11 +431,11 @@ def laws_compared(evidence: xr.Dataset) -> Figure:
     kind="training",
     measured_by=threshold_curve,
     reference="Section 5, inductive bias",
-    statement=r"The exponent of T in the number of samples is larger for an MLP on the bits, 80 %"
-    r" of whose trials are right on 99 % of validation, than for attention without a single error"
-    r" (five lengths, from 16 to 160; at the paper's scale from 25 to 200).",
-    words="What attention gains is not a constant factor: a network without it needs ever more"
-    " samples in comparison as the context grows.",
+    statement="The exponent of $T$ in the number of samples is larger for an MLP on the bits,"
+    " 80 % of whose trials are right on 99 % of validation, than for attention without a single"
+    " error (five lengths, from 16 to 160; at the paper's scale from 25 to 200).",
+    words="The samples that an MLP needs grow with a larger power of the length than those that"
+    " attention needs: its disadvantage is not a constant factor.",
     hypotheses=(
         Hypothesis("length >= 16: shorter ones can be learnt by heart", lambda s: s.length >= 16),
     ),
@@ -491,8 +491,8 @@ def rivals(evidence: xr.Dataset) -> Figure:
     r" every coordinate, $g_{tj}^2$, everything else being equal, the relevant places are 1.25"
     r" times or more further ahead of the others after 25 steps, and near the threshold at least"
     r" 0.1 more of the trials are solved.",
-    words="Adam moves every place equally fast; what tells a relevant bit from noise is the size of"
-    " its gradient, and that is divided away.",
+    words="Adam divides the gradient of every place by its own size, and so removes what tells"
+    " a relevant bit from noise early in training. One normaliser for all places keeps it.",
     hypotheses=(
         SPARSE,
         TRIALS,

@@ -170,10 +170,10 @@ def decades(capacity: Capacity, margin: Real) -> Any:
     kind="training",
     measured_by=trained_beside_constructed,
     reference="trained heads beside the constructed ones",
-    statement=r"After 150 steps (200 at the paper's scale) on m samples of an AND of s bits, a head"
-    r" puts more than $\frac{cs}{cs+1}$, $c = 2$, of its attention on the support when the label is"
-    r" 0, what the constructed threshold head puts there; in more than half of the runs, at every"
-    r" length (recipe R without MLP).",
+    statement=r"After 150 steps (200 at the paper's scale) on $m$ samples of an AND of $s$"
+    r" bits, a head puts more than $\frac{cs}{cs+1}$, $c = 2$, of its attention on the support"
+    r" when the label is 0, what the constructed threshold head puts there; in more than half"
+    r" of the runs, at every length (recipe R without MLP).",
     words="Training ends with a head that looks at the relevant bits, and at little else, when one"
     " of them is 0.",
     rule=Convergence(share=0.5),
@@ -212,12 +212,12 @@ def attention_against_length(evidence: xr.Dataset) -> Figure:
     kind="training",
     measured_by=trained_beside_constructed,
     reference="trained heads beside the constructed ones",
-    statement=r"For the norms and the margin of a network that has learned the AND of s bits, the"
-    r" bound of this map asks for as many samples as for the constructed threshold head, to a"
-    r" factor of ten in the geometric mean over runs, at every length (recipe R without MLP; 150"
-    r" steps, 200 at the paper's scale).",
-    words="The theory is not loose because its heads are larger than learned ones: training finds"
-    " heads of about that size.",
+    statement="For the norms and the margin of a network that has learned the AND of $s$ bits,"
+    " the bound of this map asks for as many samples as for the constructed threshold head, to"
+    " a factor of ten in the geometric mean over runs, at every length (recipe R without MLP;"
+    " 150 steps, 200 at the paper's scale).",
+    words="The bound is not loose because constructed heads are larger than learned ones: for"
+    " both it asks for about as many samples.",
     rule=Approximation(margin=1.0, relative=False),
     control=Control(
         "a construction for which it asks for $10^{{{size:.2g}}}$ times as many samples",
@@ -258,8 +258,8 @@ def norms_against_length(evidence: xr.Dataset) -> Figure:
         Figure(
             xr.Dataset({"size": xr.concat(heads, "head"), "low": low, "high": high}),
             "Learned heads are as large as the constructed ones",
-            "median of the runs that learned, with the middle four fifths; unit tokens; right: what"
-            " the bound for these norms asks for",
+            "median of the runs that learned, with the middle four fifths; unit tokens; last panel:"
+            " what the bound for these norms asks for",
             x=LENGTH,
             y="",
             log="x",
@@ -277,12 +277,13 @@ def norms_against_length(evidence: xr.Dataset) -> Figure:
     origin="ours",
     statement=r"Heads with normal noise on scores and values err with probability at most"
     r" $\mathrm{kl}^{-1}(\hat e, \frac1m(\frac{|u-u_0|^2}{2\sigma_u^2} +"
-    r" \frac{|v-v_0|^2}{2\sigma_v^2} + \ln\frac{2\sqrt m}{\delta}))$, with $\hat e$ an upper limit"
-    r" of their error on the m training samples, $u_0, v_0$ the heads with which training began,"
-    r" and $\sigma$ from 25 pairs that share $\delta$: those that have learned and those that have"
-    r" memorised coins.",
-    words="How far training has moved a head, against the noise that the head bears, certifies its"
-    " error without other data: with 1,024 samples an error of about a half, with 64 nothing.",
+    r" \frac{|v-v_0|^2}{2\sigma_v^2} + \ln\frac{2\sqrt m}{\delta}))$, with $\hat e$ an upper"
+    r" limit of their error on the $m$ training samples, $u_0, v_0$ the heads with which"
+    r" training began, and $\sigma$ from 25 pairs that share $\delta$. This holds for heads"
+    r" that have learned and for heads that have memorised coin flips.",
+    words="The distance over which training has moved a head, relative to the noise that the"
+    " head bears, bounds its error without further data: with 1,024 samples by about a half,"
+    " with 64 by nothing useful.",
     hypotheses=(SPARSE,),
     quick=Setting(
         length=(50, 50),
@@ -369,8 +370,9 @@ def certificates(evidence: xr.Dataset) -> Figure:
     r" with, would certify an error below a half < samples that the bound for the class of the"
     r" learned norms asks for, in the geometric mean over runs and at every length; and Occam's"
     r" bound for the finite class asks for fewer than PAC-Bayes.",
-    words="Learning takes little more than the floor; the noise that a learned head bears certifies"
-    " it with some ten times as many samples, its norms with more than any data set has.",
+    words="Training needs little more than the statistical floor. A PAC-Bayes bound would"
+    " certify the learned head with some ten times as many samples; the bound for its norms"
+    " asks for more than any data set has.",
     hypotheses=(
         SPARSE,
         Hypothesis(
