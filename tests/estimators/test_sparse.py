@@ -11,7 +11,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from attlas.estimators import SparseAttentionClassifier, load_estimator
-from attlas.estimators.sparse import _threshold
+from attlas.estimators.sparse import _thresholds
 from tests.conftest import SEED
 
 
@@ -72,21 +72,44 @@ def test_noise_is_counted():
     assert model.support_.tolist() == [3, 17] and model.contradictions_ == pytest.approx(0.05)
 
 
+def cuts(column, weight=None, count=1):
+    column = np.asarray(column, float)
+    weight = np.ones(len(column)) if weight is None else np.asarray(weight, float)
+    return _thresholds(column, weight, count).tolist()
+
+
 def test_numbers_are_split_at_the_median():
-    assert (
-        _threshold(np.array([5.0, 7.0, 7.0])) == 6
-        and _threshold(np.array([1.0, 2.0, 3.0, 9.0])) == 2.5
-    )
-    assert (
-        _threshold(np.array([1.0, 2.0, 3.0, 3.0, 3.0])) == 2.5
-        and _threshold(np.array([4.0, 4.0])) == 4
-    )
+    assert cuts([5, 7, 7]) == [6] and cuts([1, 2, 3, 9]) == [2.5]
+    assert cuts([1, 2, 3, 3, 3]) == [2.5] and cuts([4, 4]) == [4]
     column, weight = np.array([1.0, 2.0, 5.0, 7.0]), np.array([3, 0, 1, 2])
-    assert _threshold(column, weight.astype(float)) == _threshold(np.repeat(column, weight))
+    assert cuts(column, weight) == cuts(np.repeat(column, weight))
     rng = np.random.default_rng(SEED)
     X = rng.normal(size=(150, 12))
     model = SparseAttentionClassifier(random_state=0, n_runs=2).fit(X, X[:, 4] > np.median(X[:, 4]))
     assert model.support_.tolist() == [4]
+    assert model.splits_.tolist() == [[4.0, model.thresholds_[4]]]
+
+
+def test_numbers_are_split_at_several_quantiles():
+    assert cuts(range(1, 9), count=3) == [2.5, 4.5, 6.5]
+    assert cuts([0, 1, 1, 0], count=3) == [0.5] and cuts([1, 2, 2, 2, 9], count=3) == [5.5]
+    rng = np.random.default_rng(SEED)
+    X = rng.normal(size=(400, 8))
+    X[:, 0] = X[:, 0] > 0
+    y = X[:, 5] > np.quantile(X[:, 5], 0.75)
+    model = SparseAttentionClassifier(random_state=0, n_runs=2, n_thresholds=3).fit(X, y)
+    assert model.columns_.tolist() == [0] + [i for i in range(1, 8) for _ in range(3)]
+    assert model.support_.tolist() == [5] and model.get_support().tolist() == [False] * 5 + [
+        True,
+        False,
+        False,
+    ]
+    ((column, cut),) = model.splits_
+    assert column == 5 and cut == pytest.approx(np.quantile(X[:, 5], 0.75), abs=0.02)
+    assert model.score(X, y) == 1 and len(model.stability_) == len(model.attention_) == 8
+    assert f"The table has the bits column 5 > {cut:.4g}." in model.explain()
+    halves = SparseAttentionClassifier(random_state=0, n_runs=2).fit(X, y)
+    assert halves.score(X, y) < 0.8
 
 
 def test_searches_pipelines_and_saving(fitted, tmp_path):

@@ -214,8 +214,8 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
     # --- what was found
 
     def attention(self, X: Any, bags: Any = None) -> Any:
-        """The share of each instance in what is said of its bag, averaged over heads by how loud
-        they are; `selection_.attention` has the shares of each head.
+        """The attention that each instance of a bag gets, averaged over the heads with their
+        shares in the output as weights; `selection_.attention` has that of each head.
 
         Parameters
         ----------
@@ -250,8 +250,8 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         return [w @ self.selection_.loudness for w in self.mixture_.attention(instances)]
 
     def instance_scores(self, X: Any, bags: Any = None) -> Any:
-        """What each instance adds to what the head says of its bag, in the units of `predict` or
-        of the log odds, [length] or [length, k]; all of them make up what the head says. One array
+        """What each instance adds to the output of the heads for its bag, [length] or [length, k],
+        in the units of `predict` or of the log odds; they sum to that output. One array
         [bags, ...] if all have the same length, else a list."""
         check_is_fitted(self)
         spoken = [self._unscaled(x, 0) for x in self.mixture_.speak(self._instances(X, bags))]
@@ -273,9 +273,9 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
         return self.mixture_.respond(self._instances(X, ids))
 
     def explain(self, top: int = 3) -> str:
-        """What was found, in words: how many instances speak, which features select and which
-        speak (the `top` of each), whether the two could be exchanged, and what is gained over the
-        best linear predictor."""
+        """What was found, in words: over how many instances attention spreads, which features
+        select and which are read (the `top` of each), whether the two could be exchanged, and
+        what is gained over the best linear predictor."""
         check_is_fitted(self)
         found, mixed, score = self.selection_, self.mixture_, self._score_name
         shares = self.attention_ if isinstance(self.attention_, list) else list(self.attention_)
@@ -310,6 +310,7 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             f"Held out, {score} {self.held_out_score_:.3f}; the best linear predictor of the bag's "
             f"mean has {self.linear_score_:.3f}: "
             + (f"{gained:.1f} times the error." if gained > 1 else "nothing is gained over it.")
+            + " What is chosen for a bag is chosen by the losses of other folds."
         )
         if not found.settled and mixed.features is None:  # of similarities some are stopped early
             lines.append("The fit was stopped before it settled: raise max_iter.")
@@ -390,12 +391,12 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
 
     $\hat y = b + \sum_l p_l\langle x_l, v\rangle$ with
     $p = \mathrm{softmax}_l(\langle x_l, u\rangle + q|x_l|^2)$: a head of attention that selects by
-    $u$ and reads by $v$. Features are standardised; starts come from moments; the penalty
-    $\lambda(|u|^2 + q^2 + |v|^2)$ and the number of heads by five folds.
+    $u$ and reads by $v$. Features are standardised; starts come from moments; five folds
+    choose the penalty $\lambda(|u|^2 + q^2 + |v|^2)$ and the number of heads.
 
     Bags held out decide whether instances are seen as they are or through similarities to 128 of
-    them, for scores and values that are not linear, and whether a companion is switched on that
-    reads the whole bag, by kernel ridge regression on its mean, its extremes, or both; `explain()`
+    them, for scores and values that are not linear, and whether a predictor of the whole bag is
+    added: kernel ridge regression on the mean of the bag, its extremes, or both. `explain()`
     says which part decided. With fewer than 20 bags there is one linear head and nothing else.
 
     Do not use it with fewer than some tens of bags, or where a count of instances decides.
@@ -403,18 +404,18 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
     Parameters
     ----------
     penalty : float or None
-        By five folds if None.
+        $\lambda$; chosen by five folds if None.
     n_heads : int or None
-        At most so many heads: the folds decide between one, several from different starts averaged,
-        and several fitted together, each to what the others leave. If None, at most three averaged
-        or four together.
+        The largest number of heads: folds decide between one, several from different starts
+        averaged, and several fitted together, each to what the others leave. If None, at most three
+        averaged or four together.
     use_norm : bool
         Whether the square norm of an instance may select too.
     features : "auto", "linear" or "kernel"
-        What selects and speaks: the features of an instance, its similarities to others, or the
-        better on bags held out; similarities must lose 2 % less.
+        What scores and values are linear in: the features of an instance, or its similarities to
+        others; "auto": similarities if they lower the held-out loss by 2 %.
     whole : "auto", True or False
-        Whether the whole bag speaks too; "auto" where bags held out lose 2 % less.
+        Whether to add the predictor of the whole bag; "auto": if the held-out loss falls by 2 %.
     max_iter, tol : of L-BFGS, for each start.
     random_state : of the folds, of two random starts and of the centres of similarities.
     verbose : bool
@@ -427,7 +428,7 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
     mixture_ : the parts, their shares, and the held-out loss of everything that was tried.
     attention_ : shares of the instances of the training bags.
     held_out_score_, linear_score_ : R² on bags held out, and that of the best linear predictor of
-        the bag's mean.
+        the bag's mean. A bag's predictor is chosen without its fold: noise scores as noise.
     moment_ratio_ : the moment's size over that for shuffled targets; below 1 the moments tell
         nothing, and a warning says so.
     selection_ : the heads, and how their fit went.
@@ -502,8 +503,8 @@ class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
     penalty, n_heads, use_norm, features, whole, max_iter, tol, random_state, verbose : as in
         `SingleLocationRegressor`.
 
-    Attributes as there; `held_out_score_`, on folds that chose the model too and so some percent
-    high, and `linear_score_` are accuracies; `value_` is [heads, features, 1 or classes].
+    Attributes as there; `held_out_score_` and `linear_score_` are accuracies; `value_` is [heads,
+    features, 1 or classes].
 
     Examples
     --------

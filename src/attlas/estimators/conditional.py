@@ -62,8 +62,8 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         What chooses them: the evidence, or the leave-one-out likelihood; softmax attention
         minimises the leave-one-out error.
     method, tol : how the system is solved, as in `attlas.kernels.fit_cme`
-        "auto" is exact to some 10,000 rows and goes on by centres, within `tol`, to a million.
-    random_state : of the order in which rows are looked at where not all are, and of nothing else.
+        "auto" is exact up to some 10,000 rows, and up to a million uses centres, within `tol`.
+    random_state : of the choice of rows to look at where not all are, and of nothing else.
 
     Attributes
     ----------
@@ -234,16 +234,16 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
     def speakers(
         self, X: Any, top: int = 5
     ) -> tuple[Int[np.ndarray, "n top"], Float[np.ndarray, "n top"]]:
-        """Which training rows speak: the `top` rows, as they were given to `fit`, that count most
-        in each prediction at X [n, features], and their weights. Copies of a row speak as the first
-        of them. Weights of "cme" are signed."""
+        """The indices of the `top` training rows with the largest weights in each prediction at X
+        [n, features], and the weights, both [n, top]. Copies of a row count together as the first
+        of them. Weights of "cme" are signed; the largest are those of largest size."""
         queries = self._queries(X)
         weights = self.regression_.attention(queries)
         order = np.argsort(-abs(weights), axis=1)[:, :top]
         return self.rows_[order], np.take_along_axis(weights, order, 1)
 
     def explain(self) -> str:
-        """What was found, in words."""
+        """What was found, in words: the kernel, how the mean is computed, and the law around it."""
         check_is_fitted(self)
         found, law = self.regression_, self.regression_.law
         width = found.temperature**0.5

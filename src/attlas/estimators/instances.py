@@ -103,7 +103,7 @@ class InstanceTransformer(TransformerMixin, BaseEstimator):
     It is fitted to all instances at once; every instance counts once. An array [bags, instances,
     features] becomes such an array, a list of arrays [instances, features] such a list, and rows
     stay rows, with their ids beside them. The estimators for bags scale features themselves: this
-    is for other steps, as principal components, or for scaling before a step of your own.
+    is for other steps, such as principal components, or for scaling before a step of your own.
 
     Parameters
     ----------
@@ -134,8 +134,8 @@ class InstanceTransformer(TransformerMixin, BaseEstimator):
         self.transformer = transformer
 
     def fit(self, X: Any, y: Any = None) -> "InstanceTransformer":
-        """Fit the transformer to all instances of the bags X; targets are those of bags, and are
-        not looked at."""
+        """Fit the transformer to all instances of the bags X; the targets y are not
+        used."""
         self._validate_params()
         made = StandardScaler() if self.transformer is None else clone(self.transformer)
         self.transformer_ = made.fit(read_bags(X)[0])

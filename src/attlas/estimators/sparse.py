@@ -27,9 +27,10 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
     r"""Two classes as a function of a few of many bits: which bits, and the truth table.
 
     Heads of attention over the positions are trained on the examples, several times from other
-    starts and on resampled examples; the places that they come to look at are candidates, and of
-    all tables on a few of them those are kept that describe the labels most briefly. A column with
-    two values is a bit; any other is split at its median.
+    starts and on resampled examples; the places that they come to look at are candidates. Of all
+    tables on a few candidates, those with the shortest description of the labels are kept. A
+    column with two values is a bit; any other is split at its median, or at several of its
+    quantiles.
 
     Do not use it where many columns each add a little (logistic regression does that), where
     columns are numbers whose size matters (a forest finds its own thresholds), for parities of more
@@ -42,6 +43,8 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         The number of columns in the table; the shortest description decides if None.
     max_sparsity : int
         The largest number of columns that is tried.
+    n_thresholds : int
+        The quantiles at which a column of numbers is split, a bit for each: 1 is the median.
     n_runs : int
         Runs of training; every second is on resampled examples.
     max_iter : int
@@ -51,18 +54,18 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
     Attributes
     ----------
     support_ : the columns of the best table, in increasing order.
-    table_ : for each pattern of them, the first column fastest, the probability of the second
-        class.
+    splits_ [bits, 2] : the bits of that table, each a column and the threshold above which it is 1.
+    table_ : for each pattern of them, the first bit fastest, the probability of the second class.
     counts_ [patterns, 2] : the examples of each class with each pattern.
     stability_ : for each column, the share of resampled sets of examples in whose support it is,
-        among the columns that attention found.
+        among the columns that attention found; of a column with several bits, the largest.
     attention_ : for each column, the largest share of attention that a head gives it, averaged over
-        runs.
+        runs; of a column with several bits, the largest.
     contradictions_ : the share of examples that differ from most of those with the same pattern.
     n_iter_ : steps of training.
     sparse_ : whether the examples are consistent with so sparse a function; `explain()` gives the
         reasons.
-    thresholds_ : a column is 1 above its threshold.
+    columns_, thresholds_ [bits] : bit i is whether column `columns_[i]` is above `thresholds_[i]`.
 
     Examples
     --------
@@ -78,6 +81,7 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "sparsity": [None, Interval(Integral, 1, 10, closed="both")],
         "max_sparsity": [Interval(Integral, 1, 10, closed="both")],
+        "n_thresholds": [Interval(Integral, 1, 255, closed="both")],
         "n_runs": [Interval(Integral, 1, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
@@ -88,12 +92,14 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         *,
         sparsity: int | None = None,
         max_sparsity: int = 5,
+        n_thresholds: int = 1,
         n_runs: int = 8,
         max_iter: int = 400,
         random_state: Any = None,
     ) -> None:
         self.sparsity = sparsity
         self.max_sparsity = max_sparsity
+        self.n_thresholds = n_thresholds
         self.n_runs = n_runs
         self.max_iter = max_iter
         self.random_state = random_state
@@ -134,7 +140,9 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
             )
         warn_of_shares(weight)
         label = (y == self.classes_[1]).astype(np.uint8)
-        self.thresholds_ = np.array([_threshold(column, weight) for column in X.T])
+        cuts = [_thresholds(column, weight, self.n_thresholds) for column in X.T]
+        self.columns_ = np.repeat(np.arange(X.shape[1]), [len(cut) for cut in cuts])
+        self.thresholds_ = np.concatenate(cuts)
         seed = seed_of(self.random_state)
         lines = np.column_stack([self._bits(X), label])
         rows, weight = distinct((line.tobytes() for line in lines), weight, seed)
@@ -150,17 +158,21 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
             key=jax.random.key(seed),
         )
         best = self.fit_.best
-        self.support_ = np.array(best.support)
+        chosen = np.array(best.support)
+        self.support_ = np.unique(self.columns_[chosen])
+        self.splits_ = np.column_stack([self.columns_[chosen], self.thresholds_[chosen]])
         self.table_, self.counts_ = best.probability, best.counts
-        self.stability_, self.attention_ = self.fit_.stability, self.fit_.attention
+        first = np.searchsorted(self.columns_, np.arange(X.shape[1]))
+        self.stability_ = np.maximum.reduceat(self.fit_.stability, first)
+        self.attention_ = np.maximum.reduceat(self.fit_.attention, first)
         self.contradictions_ = float(weight @ disagreement(best, bits, label) / weight.sum())
         self.doubts_: list[str] = self._found_doubts()
         self.sparse_ = not self.doubts_
         self.n_iter_ = max(1, self.fit_.steps)
         return self
 
-    def _bits(self, X: np.ndarray) -> UInt8[np.ndarray, "n length"]:
-        return (self.thresholds_ < X).astype(np.uint8)
+    def _bits(self, X: np.ndarray) -> UInt8[np.ndarray, "n bits"]:
+        return (self.thresholds_ < X[:, self.columns_]).astype(np.uint8)
 
     def _said(self, X: Any) -> Float[np.ndarray, " n"]:
         check_is_fitted(self)
@@ -190,11 +202,11 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         return mask
 
     def truth_table(self) -> list[tuple[tuple[int, ...], Any, int, int]]:
-        """For each pattern of the support: its bits, the class that most examples with it have
+        """For each pattern of `splits_`: its bits, the class that most examples with it have
         (or None), and how many have each class."""
         check_is_fitted(self)
         rows = []
-        for pattern, (zeros, ones) in zip(patterns(len(self.support_)), self.counts_, strict=True):
+        for pattern, (zeros, ones) in zip(patterns(len(self.splits_)), self.counts_, strict=True):
             said = None if zeros == ones else self.classes_[int(ones > zeros)]
             rows.append((tuple(pattern.tolist()), said, round(zeros), round(ones)))
         return rows
@@ -235,6 +247,9 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
             f"{names[i]} (in {self.stability_[i]:.0%} of resampled supports)" for i in self.support_
         )
         lines = [f"The label is read off {columns}."]
+        if self.n_thresholds > 1:
+            bits = (f"{names[int(column)]} > {cut:.4g}" for column, cut in self.splits_)
+            lines.append(f"The table has the bits {', '.join(bits)}.")
         for pattern, said, zeros, ones in self.truth_table():
             lines.append(
                 f"  {' '.join(map(str, pattern))} -> {'not seen' if zeros == ones == 0 else said}  "
@@ -245,19 +260,21 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         return "\n".join(lines)
 
 
-def _threshold(
-    column: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"] | None = None
-) -> float:
-    """Between the two values of a bit; else the median, or below it where nothing lies above. A
-    value of weight 2 counts as two."""
-    weight = np.ones(len(column)) if weight is None else weight
+def _thresholds(
+    column: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"], count: int
+) -> Float[np.ndarray, " at_most_count"]:
+    """Between the two values of a bit; else at quantiles 1/(count + 1), ..., each once, or below
+    where nothing lies above. A value of weight 2 counts as two."""
     values, where = np.unique(column[weight > 0], return_inverse=True)
     if len(values) == 1:
-        return float(values[0])
+        return values
     mass = np.cumsum(np.bincount(where, weight[weight > 0]))
-    middle = [np.searchsorted(mass, mass[-1] / 2, side) for side in ("left", "right")]
-    median = values[middle].sum() / 2
-    above = values[values > median]
-    below = values[values <= median] if len(above) else values[:-1]
-    above = above if len(above) else values[-1:]
-    return float((below[-1] + above[0]) / 2)
+    cuts = []
+    for share in np.arange(1, count + 1) / (count + 1):
+        near = [np.searchsorted(mass, mass[-1] * share, side) for side in ("left", "right")]
+        quantile = values[near].sum() / 2
+        above = values[values > quantile]
+        below = values[values <= quantile] if len(above) else values[:-1]
+        above = above if len(above) else values[-1:]
+        cuts.append((below[-1] + above[0]) / 2)
+    return np.unique(cuts)
