@@ -85,6 +85,8 @@ data: $(STAMP)
 	$(BIN)/python -m tools.data
 
 bench-data: $(STAMP)
+	test -x build/ngboost/bin/python || $(PYTHON) -m venv build/ngboost
+	build/ngboost/bin/python -m pip install --quiet --disable-pip-version-check ngboost==0.5.11
 	$(BIN)/python -m bench.real
 
 # Every claim on 40 seeds that no test uses: an hour and a half, and it goes on where it stopped.
@@ -93,7 +95,7 @@ soak: $(STAMP)
 
 # A search of every claim for a setting at which it fails, MINUTES each: it goes on where it stopped.
 refute: $(STAMP)
-	set -f; $(BIN)/python -m tools.refute --minutes $(or $(MINUTES),1) $(CLAIMS)
+	set -f; $(BIN)/python -m tools.refute --minutes $(or $(MINUTES),1) --jobs $(or $(JOBS),1) $(CLAIMS)
 
 # Changes of the mathematics that no test or claim notices: make mutants N=60 SEED=1
 # MODULES="gaussian kernels" JSON=build/mutants.json

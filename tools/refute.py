@@ -1,18 +1,45 @@
 """A search of every claim for a setting at which it fails; what was found comes with the package.
 
 What is measured stays in a store, and what was found of a claim is written when its search ends: an
-interrupted call goes on where it stopped.
+interrupted call goes on where it stopped. Each claim has a process of its own, and this one alone
+writes the file.
 """
 
+import multiprocessing
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 import click
 
 from attlas.lab import compile_quickly
+
+
+def search(id: str, minutes: float, seed: int, store: str) -> tuple[str, float, dict[str, Any]]:
+    """The search of one claim: its id, the seconds that passed, and what is kept of it."""
+    compile_quickly()  # before JAX is imported
+
+    from attlas.claims import select
+    from attlas.errors import InputError
+    from attlas.lab.measurement import keep_compiled
+    from attlas.lab.refute import Search, find_violation, summary
+    from attlas.lab.store import Store
+
+    opened, start = Store(store), time.monotonic()
+    keep_compiled(opened)
+    (claim,) = select([id])
+    found: Search | InputError
+    try:
+        found = find_violation(
+            claim, minutes=minutes, seed=seed, store=opened, clock=time.process_time
+        )
+    except InputError as error:
+        found = error
+    return id, time.monotonic() - start, summary(claim, found)
 
 
 @click.command()
@@ -26,6 +53,7 @@ from attlas.lab import compile_quickly
 )
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=5_000_000, show_default=True)
 @click.option("--again", is_flag=True, help="Also claims of which the file has a current search.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
 @click.option(
     "--store",
     type=click.Path(file_okay=False),
@@ -39,7 +67,13 @@ from attlas.lab import compile_quickly
     help="Where the summary goes. [default: the package]",
 )
 def refute(
-    patterns: Sequence[str], minutes: float, seed: int, again: bool, store: str, file: Path | None
+    patterns: Sequence[str],
+    minutes: float,
+    seed: int,
+    again: bool,
+    jobs: int,
+    store: str,
+    file: Path | None,
 ) -> None:
     """Search the claims that match PATTERN (all of them, if there is none), those of which a cell
     is measured most quickly first.
@@ -50,37 +84,34 @@ def refute(
 
     from attlas.claims import select
     from attlas.errors import InputError
-    from attlas.lab.measurement import keep_compiled
-    from attlas.lab.refute import FILE, Search, find_violation, read_summary, summary, write_summary
+    from attlas.lab.refute import FILE, read_summary, write_summary
     from attlas.lab.store import Store
 
     path = file or FILE
     try:
-        claims, opened = select(patterns), Store(store)
+        claims = select(patterns)
+        Store(store)
     except InputError as error:
         raise click.UsageError(str(error)) from error
-    keep_compiled(opened)
     order = ("identity", "two routes", "simulation", "training", "real")
     claims.sort(key=lambda claim: (order.index(claim.kind), claim.id))
-    for claim in claims:
-        known = read_summary([claim], path).get(claim.id)
-        if known and not known.stale and known.seconds >= 60 * minutes and not again:
-            continue
-        start = time.monotonic()
-        found: Search | InputError
-        try:
-            found = find_violation(
-                claim, minutes=minutes, seed=seed, store=opened, clock=time.process_time
+    current = {
+        id
+        for id, known in read_summary(claims, path).items()
+        if not known.stale and known.seconds >= 60 * minutes
+    }
+    wanted = [claim.id for claim in claims if again or claim.id not in current]
+    # A fresh process for each claim: the memory of compiled programs goes with it.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, max_tasks_per_child=1) as pool:
+        for done in as_completed(pool.submit(search, id, minutes, seed, store) for id in wanted):
+            id, seconds, entry = done.result()
+            write_summary({id: entry}, path)
+            click.echo(
+                f"{id}: {entry['word']}, {entry['settings']:,} settings,"
+                f" {seconds:.0f} s, nearest {entry['nearness']} at {entry['at']}."
+                f" {entry['reason']}"
             )
-        except InputError as error:
-            found = error
-        entry = summary(claim, found)
-        write_summary({claim.id: entry}, path)
-        click.echo(
-            f"{claim.id}: {entry['word']}, {entry['settings']:,} settings,"
-            f" {time.monotonic() - start:.0f} s, nearest {entry['nearness']} at {entry['at']}."
-            f" {entry['reason']}"
-        )
     words = Counter(entry.word for entry in read_summary(claims, path).values())
     click.echo(", ".join(f"{count} {word}" for word, count in words.most_common()))
     sys.exit(int(bool(words["refuted"])))

@@ -19,6 +19,13 @@ def test_a_verdict_depends_on_scale_rule_and_control():
     assert verdict_digest(CLAIM, "quick") == digests[0]
 
 
+def test_words_of_a_control_count_for_nothing():
+    words = dataclasses.replace(CLAIM.control, words=f"{CLAIM.control.words}, or so")
+    reworded = dataclasses.replace(CLAIM, control=words)
+    assert verdict_digest(reworded, "quick") == verdict_digest(CLAIM, "quick")
+    assert reworded.control.said() != CLAIM.control.said()
+
+
 def test_judging_knows_the_code_of_rules(monkeypatch):
     before, known = judging_digest(CLAIM, "quick"), judging.source_digest
     changed = {"attlas.claims.rules": "other"}

@@ -24,7 +24,7 @@ from attlas.claims.evidence import as_evidence
 from attlas.errors import InputError
 from attlas.lab import refute
 from attlas.lab.refute import find_violation, nearness
-from attlas.lab.regions import Region
+from attlas.lab.regions import Range, Region
 from attlas.lab.store import Store
 from tests.lab.planted import KINDS, RULES, claim, off, planted
 
@@ -180,6 +180,42 @@ def test_bad_ranges_are_refused_in_one_sentence(over, message, tmp_path, monkeyp
         search(made, tmp_path, over=over, most=10)
 
 
+def test_a_range_in_which_nothing_can_be_measured_is_refused_in_one_sentence(tmp_path):
+    made = claim("agreement", "true")
+
+    def measure(cell, draws):
+        raise InputError("x is too large")
+
+    failing = dataclasses.replace(made, function=measure)
+    with pytest.raises(
+        InputError, match=r"at none of \d+ settings in this range; .*x is too large"
+    ):
+        search(failing, tmp_path, over={"x": "2:3"}, most=10)
+
+
+def test_a_setting_of_the_claims_own_outside_the_range_is_not_looked_at(tmp_path):
+    region = Region(claim("agreement", "true"), {"x": "0.6:0.9"})
+    assert not any(region.searches(own) for own in region.own)
+    assert region.searches(region.at({"x": 0.7}))
+
+
+def test_a_box_of_few_settings_ends_when_it_is_looked_through(tmp_path):
+    @planted.claim(
+        kind="two routes",
+        origin="ours",
+        reference="a test",
+        statement="planted",
+        words="planted",
+        quick=Setting(count=4),
+        rule=Agreement(),
+        control=Control("nothing", lambda e: e),
+    )
+    def few_settings(cell, draws):
+        return {"predicted": 1.0, "measured": 1.0, "error": 0.0}
+
+    assert search(few_settings, tmp_path).settings == 3  # 2, 3 and 4
+
+
 def test_a_declared_range_is_checked():
     with pytest.raises(InputError, match="the range x = "):
         claim("agreement", "true", needs=()) and planted.claim(
@@ -222,3 +258,32 @@ def test_another_hypothesis_or_range_makes_a_kept_search_stale(registry):
     inside = Hypothesis("x <= 0.7", lambda cell: cell.x <= 0.7)
     assert refute.search_digest(dataclasses.replace(bare, hypotheses=(inside,))) != code
     assert refute.search_digest(bare) == code
+
+
+def test_settings_at_which_what_was_measured_is_not_finite_are_told(tmp_path):
+    def measure(cell, draws):
+        return {"predicted": 1.0, "measured": math.nan if cell.x > 0.7 else 1.0, "error": 0.0}
+
+    often_finite = dataclasses.replace(claim("agreement", "true"), function=measure)
+    found = search(often_finite, tmp_path, most=60)
+    assert found.violation is None and 0 < len(found.failed) < found.settings
+    assert set(found.failed.values()) == {"1 value of the evidence is not finite."}
+    assert found.nearest.setting.x <= 0.7
+    with pytest.raises(InputError, match=r"could be measured at none of .* is not finite"):
+        search(often_finite, tmp_path, most=60, over={"x": "0.8:0.9"})
+
+
+@pytest.mark.parametrize(
+    "low, high", [(1e-300, 1e300), (-1.5e308, 1.5e308), (0.1, 2.0), (1.0, 2.0)]
+)
+def test_ranges_of_any_width_are_searched_throughout(low, high):
+    side = Range("x", low, high)
+    values = [side.value(share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    assert values == sorted(set(values)) and (values[0], values[-1]) == (low, high)
+    assert [side.share(v) for v in values] == pytest.approx([0, 0.25, 0.5, 0.75, 1], abs=1e-4)
+
+
+def test_the_command_that_shows_a_violation_again_names_the_files_of_claims(tmp_path):
+    found = search(claim("agreement", "constant"), tmp_path, most=400, seed=20_260)
+    said = refute.command("planted/x", found.violation, ["my claims.py"])
+    assert said.endswith("--claims 'my claims.py'") and "--seed" in said

@@ -53,7 +53,7 @@ def test_a_file_is_netcdf_and_says_what_made_it(result, folder):
     assert [file for file in folder.rglob("*") if file.is_file()] == [path]
 
 
-PARTS = ["sources", "setting", "rule", "control", "the control's function", "what is read"]
+PARTS = ["sources", "setting", "rule", "the control's function", "what is read"]
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -65,7 +65,6 @@ def test_what_other_code_has_measured_is_shown_as_such(result, folder, part, mon
         "sources": {},
         "setting": {"paper": claim.paper.replace(lam=0.25)},
         "rule": {"rule": Agreement(rounding=1e-3)},
-        "control": {"control": dataclasses.replace(claim.control, words="off by 1")},
         "the control's function": {
             "control": dataclasses.replace(claim.control, alter=lambda e: {"predicted": e.measured})
         },

@@ -8,10 +8,10 @@ from attlas.claims.digest import function_digest, source_digest
 
 def verdict_digest(claim: Claim, scale: str) -> str:
     """Digest of what the evidence at a scale and its verdict depend on, machine and versions
-    apart."""
+    apart; of a control its size and functions, not its words."""
     sources = (source_digest(module) for module in (claim.function.__module__, claim.module))
     functions = (claim.read, claim.control.alter, claim.control.setting)
-    control = (claim.control.said(), str(claim.control.size), *map(function_digest, functions))
+    control = (str(claim.control.size), *map(function_digest, functions))
     stated = (claim.setting(scale).canonical(), repr(claim.rule), *control, claim.precision)
     return hashlib.sha256("\n".join((*sources, *stated)).encode()).hexdigest()
 

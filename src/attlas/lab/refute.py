@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import math
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -63,6 +64,10 @@ MAX_DRAWS = 2**13
 """Points of the box that are tried for settings inside the hypotheses, before it is said that there
 are none."""
 
+IDLE = 3
+"""Evolutions, each with new points, that find no new setting before the box counts as looked
+through: one of few whole numbers or words."""
+
 OUTSIDE_VALUE = -1.0
 """The nearness that the search sees where nothing can be judged."""
 
@@ -100,6 +105,11 @@ class Trial(NamedTuple):
     @property
     def refuted(self) -> bool:
         return self.verdict is not None and self.verdict.word == "refuted"
+
+    @property
+    def judged(self) -> bool:
+        """Whether there is a verdict on numbers: not where what was measured is not finite."""
+        return self.refuted or (self.verdict is not None and not math.isnan(self.verdict.statistic))
 
 
 @dataclass(frozen=True)
@@ -235,15 +245,28 @@ class Hunt:
     def run(self) -> Search:
         points = self.inside_points()
         with suppress(_Stop):
-            self.generation([s for s in self.region.own if self.region.admits(s)])
+            self.generation([s for s in self.region.own if self.region.searches(s)])
             last = self.start + FILLING * self.seconds
             for _ in range(0, MAX_FILLING, GENERATION):
                 self.generation([self.region.setting(p) for p in next_points(points, GENERATION)])
                 if self.clock() > last:
                     break
+            idle = 0
             for attempt in itertools.count():
+                looked_at = len(self.known)
                 self.evolve(points, attempt)
+                idle = 0 if len(self.known) > looked_at else idle + 1
+                if idle == IDLE:
+                    break
         self.found.seconds = self.clock() - self.start
+        if self.found.failed and not self.best:
+            listed = ", ".join(map(str, self.region.ranges))
+            where, reason = next(iter(self.found.failed.items()))
+            raise InputError(
+                f"{listed}: {self.claim.id} could be measured at none of"
+                f" {self.found.settings:,} settings in this range; at {where}:"
+                f" {' '.join(reason.split())}"
+            )
         return self.found
 
     def inside_points(self) -> Iterator[np.ndarray]:
@@ -312,7 +335,7 @@ class Hunt:
         """Repeat what is refuted at first sight, and look closer at what is near."""
         for trial in trials:
             self.known[trial.setting] = trial.nearness
-        judged = [t for t in trials if t.verdict is not None]
+        judged = [t for t in trials if t.judged]
         ranked = sorted([*self.best, *judged], key=lambda t: -t.nearness)
         self.best = ranked[:GENERATION]
         self.found.nearest = self.best[0] if self.best else None
@@ -431,8 +454,9 @@ class Hunt:
             elif reasons := [failed[cell] for cell in own if cell in failed]:
                 trials.append(Trial(setting, seed, None, OUTSIDE_VALUE, reasons[0]))
         for trial in trials:
-            if trial.verdict is None:
-                self.found.failed[values_said(self.region.values(trial.setting))] = trial.reason
+            if not trial.judged:
+                reason = trial.verdict.reason if trial.verdict else trial.reason
+                self.found.failed[values_said(self.region.values(trial.setting))] = reason
         self.found.settings += len(trials)
         return trials
 
@@ -446,15 +470,16 @@ class Hunt:
         return Trial(setting, seed, verdict, nearness(self.claim.rule, fitted, verdict))
 
 
-def command(id: str, violation: Violation) -> str:
-    """The command that shows a violation again."""
+def command(id: str, violation: Violation, files: Sequence[str] = ()) -> str:
+    """The command that shows a violation again; `files` are those that claims came from."""
     claim_setting, last = violation.first.setting, violation.last
     told = {
         n: v for n, v in last.setting.items() if n in violation.changed or claim_setting[n] != v
     }
     lists = {n: v if isinstance(v, tuple) else (v,) for n, v in told.items()}
     sets = [f"--set {n}={','.join(map(str, v))}" for n, v in lists.items()]
-    return " ".join(["attlas run", id, *sets, f"--seed {last.seed}"])
+    sources = [f"--claims {shlex.quote(file)}" for file in files]
+    return " ".join(["attlas run", id, *sets, f"--seed {last.seed}", *sources])
 
 
 def next_points(points: Iterator[np.ndarray], count: int) -> list[np.ndarray]:

@@ -19,9 +19,9 @@ DIGITS = 5
 """Of a searched number: settings are written down."""
 
 PROTOCOL = {
-    *("batch", "batch_size", "contexts", "draws", "effort", "every", "generations", "members"),
-    *("models", "points", "queries", "rate", "repeats", "rings", "runs", "samples", "sequences"),
-    *("side", "starts", "steps", "step_size", "time", "trials", "trips", "validation"),
+    *("batch", "batch_size", "contexts", "draws", "effort", "end", "every", "generations"),
+    *("members", "models", "points", "queries", "rate", "repeats", "rings", "runs", "samples"),
+    *("sequences", "side", "starts", "steps", "step_size", "time", "trials", "trips", "validation"),
 }
 """Parameters that say how something is measured or trained. They are searched where the claim's
 cells run through them, where it declares a range, or where one is asked for."""
@@ -54,9 +54,9 @@ class Range:
         if self.words:
             return self.words[min(int(share * len(self.words)), len(self.words) - 1)]
         if self.in_ratio:
-            number = self.low * (self.high / self.low) ** share
+            number = self.low ** (1 - share) * self.high**share
         else:
-            number = self.low + share * (self.high - self.low)
+            number = (1 - share) * self.low + share * self.high
         if self.whole:
             return int(min(max(round(number), math.ceil(self.low)), math.floor(self.high)))
         short = rounded(number, DIGITS)
@@ -71,9 +71,10 @@ class Range:
         if self.high == self.low:
             return 0.0
         if self.in_ratio:
-            share = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
+            start, here, end = map(math.log, (self.low, max(value, self.low), self.high))
+            share = (here - start) / (end - start)
         else:
-            share = (value - self.low) / (self.high - self.low)
+            share = (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
         return min(max(share, 0.0), 1.0)
 
     def __contains__(self, value: Any) -> bool:
@@ -228,6 +229,11 @@ class Region:
         """Whether a setting is searched."""
         status = self.status(setting)
         return status == "inside" or (self.beyond and status == "outside")
+
+    def searches(self, setting: Setting) -> bool:
+        """Whether a setting is in the box, and admitted."""
+        values = self.values(setting)
+        return all(values[r.name] in r for r in self.ranges) and self.admits(setting)
 
 
 def values_said(values: Mapping[str, Value]) -> str:
