@@ -40,7 +40,7 @@ one_step = Map(
     paper=dict(examples=128, dim=64),
     rule=Agreement(),
     control=Control(
-        "a step longer by {size:.2g} of it",
+        "a step longer by {size:.2g} of its length",
         lambda e, size: {"predicted": (1 + size) * e.predicted},
         size=1e-3,
     ),

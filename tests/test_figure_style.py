@@ -6,7 +6,7 @@ import pytest
 import vl_convert
 
 from attlas.figure import Figure
-from attlas.figure_style import config, legible
+from attlas.figure_style import config, legible, raised
 
 
 def finish(chart):
@@ -59,3 +59,9 @@ def test_nothing_has_no_unit():
 def test_a_label_with_a_unit_is_left_as_it_is():
     spec = Figure(pd.DataFrame({"x": [0, 1], "y": [1, 2]}), "t").points("x", "y").chart().to_dict()
     assert spec["config"]["axis"]["labelExpr"].startswith("!test(")
+
+
+def test_powers_of_labels_are_raised():
+    assert raised("CME, λ = L^¾, linear mean") == "CME, λ = L³⁄⁴, linear mean"
+    assert raised("γ ~ L^(−2/(s+8))") == "γ ~ L⁻²⁄⁽ˢ⁺⁸⁾"
+    assert raised("(a) x^y, 2 (b)") == "(a) x^y, 2 (b)"

@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Audit and estimators
 #
-# A transformer in memory, audited; then a bag of instances of which one decides, and an estimator
-# that says which.
+# This notebook audits a transformer that is held in memory, and then fits an estimator that names
+# the instance of a bag which decides its label.
 #
-# The model here is a random one with one layer, so that the notebook needs nothing. In its place
-# give a folder, a file, or a model of `transformers`.
+# The model here is a random one with one layer, so that the notebook needs no files. Give a folder,
+# a file, or a model of `transformers` in its place.
 
 # %%
 import numpy as np
@@ -38,8 +38,9 @@ audit
 audit.heads[["qk_spectral", "qk_stable_rank"]].to_dataframe().round(2)
 
 # %% [markdown]
-# Bags of two to eight instances; a bag is positive if some instance has a large first feature. The
-# estimator is not told which.
+# A bag has two to eight instances and is positive if the first feature of some instance is above
+# 1.4. The estimator is not told which instance that is. The share below is over the bags that it
+# was fitted on.
 
 # %%
 bags = [rng.normal(size=(rng.integers(2, 9), 3)) for _ in range(200)]

@@ -3,7 +3,8 @@
 #
 # You have a closed form and a sampler; do they agree, and how small a mistake would you have seen?
 #
-# A token's share of attention under random scores has the mean $1/L$, however sharp the softmax is.
+# The formula here: one token's share of attention among $L$ tokens with independent random scores
+# has the mean $1/L$, however sharp the softmax is.
 
 # %%
 import numpy as np
@@ -28,8 +29,9 @@ wrong = attlas.check(lambda length, sharpness: 1.05 / length, first_weight, grid
 wrong.verdict
 
 # %% [markdown]
-# Statements of other forms have relatives of `check`: here, that the largest of $L$ weights shrinks
-# like a power of $L$. The exponent $-1$ is wrong, because the largest weight is not the mean one.
+# Statements of other forms have functions of their own: `check_rate` tests an exponent. Here the
+# statement is that the largest of $L$ random weights with the sum 1 shrinks like $L^{-1}$. It is
+# wrong: the mean of the largest weight is $(1 + 1/2 + \dots + 1/L)/L$.
 
 
 # %%
@@ -42,7 +44,8 @@ attlas.check_rate(
 )
 
 # %% [markdown]
-# For a paper, a sentence and a table; for the atlas, a claim file: `right.to_claim("mine.py")`.
+# `to_latex` gives a sentence and a table for a paper; `right.to_claim("mine.py")` writes a claim
+# file for the atlas.
 
 # %%
 print(right.to_latex())

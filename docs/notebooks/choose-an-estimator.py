@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Which estimator
 #
-# Three questions that people have of data, and the estimator whose theory answers each: which
-# instance of a bag decided, what law a number has at a point, which few bits make the label. Every
-# one says in words what it found (`explain()`), and when it is not the right tool.
+# Three questions about data, each with an estimator whose theory answers it: which instance of a
+# bag decides the target, how a number is distributed at given features, and which few bits
+# determine the label. `explain()` says in words what an estimator found.
 
 # %%
 import numpy as np
@@ -19,8 +19,10 @@ from attlas.figure import Figure
 # %% [markdown]
 # ## One instance of a bag decides
 #
-# A bag has five instances. One of them stands out in its first feature, and the target is the
-# cosine of its second: nobody says which, and no linear reading finds it.
+# A bag has five instances. One of them has a larger first feature, and the target is the cosine of
+# twice its second feature, plus noise. The estimator is not told which instance it is. The target
+# is uncorrelated with every feature, so that a linear model of the features predicts no better than
+# a constant.
 
 # %%
 rng = np.random.default_rng(0)
@@ -45,7 +47,8 @@ Figure(shown, "Attention over six bags").bars("instance", "attention").facet("ba
 # %% [markdown]
 # ## The law of a number at a point
 #
-# The noise grows with x and is skewed. A mean with a deviation would miss both.
+# The noise grows with x and is skewed. A mean and a standard deviation at each x would not show
+# the skew.
 
 # %%
 x = rng.uniform(0, 10, (300, 1))
@@ -62,7 +65,8 @@ Figure(pd.concat(curves), "The law at two points").lines("value", "density", col
 # %% [markdown]
 # ## A function of a few of many bits
 #
-# Eighty examples of a hundred bits; the label is two of them, and one label in twenty is wrong.
+# There are eighty examples of a hundred bits. The label is the OR of columns 7 and 61, and about
+# one label in twenty is wrong.
 
 # %%
 bits = rng.integers(0, 2, (80, 100))

@@ -1,8 +1,10 @@
 # %% [markdown]
 # # How many samples
 #
-# A function of three of many bits: how many samples single out the three, how many do learners
-# need, and what do bounds say?
+# The label is the majority of three of many bits: how many samples single out the three, how many
+# does a learner need, and how many does a bound ask for? Below, "singled out" is the fewest samples
+# for which, with probability 0.8, no other three bits agree with all labels; "Occam" is a number of
+# samples that suffices for an error of 0.1.
 
 # %%
 import jax
@@ -23,8 +25,9 @@ table = pd.DataFrame(
 table
 
 # %% [markdown]
-# The statistical floor grows with the logarithm of the length. So do the norms of a head that
-# computes the function, which is why a bound by norms does.
+# The statistical floor ("singled out") grows with the logarithm of the length. So does, roughly,
+# the score norm of a head that computes the function, and the margin of that head stays the same. A
+# bound by norms and margin therefore depends on the length through logarithms only.
 
 # %%
 heads = [threshold_head(task) for task in tasks]
@@ -33,8 +36,8 @@ table["margin"] = [round(float(head.margin), 4) for head in heads]
 table
 
 # %% [markdown]
-# A learner that screens bits by their covariance with the label, at the size where four of five of
-# its trials succeed.
+# The number of samples at which four of five trials succeed, for a learner that screens bits by
+# their covariance with the label.
 
 # %%
 found = [

@@ -1,10 +1,13 @@
 # %% [markdown]
 # # The landscape of single-location descent
 #
-# One of several tokens decides, and a head must find out which: where does gradient descent lead?
+# The target depends on one of several tokens, and a head must find out which: where does gradient
+# descent lead it?
 #
-# The state of a head is five overlaps; on the paper's manifold two of them are left, $\kappa$ (its
-# key) and $\nu$ (its value). The risk is a closed form of them.
+# A hidden direction $k^*$ marks the token and a hidden direction $v^*$ reads it; the head has a key
+# $k$ and a value $v$. The risk is a closed form of five overlaps of these vectors. On the paper's
+# manifold two of them are free, $\kappa$ (of $k$ with $k^*$) and $\nu$ (of $v$ with $v^*$); the
+# other three are 0.
 
 # %%
 import numpy as np
@@ -41,9 +44,10 @@ Figure(
 ).lines("step", "risk", color="run").rule(task.constant_risk(), "predicting 0")
 
 # %% [markdown]
-# Where they end: at the oracle $(\kappa, \nu) = (1, 1)$, at its mirror image (the same function,
-# because the gate is odd), or at the swapped point, where the value looks along $k^*$ and the key
-# along $v^*$. The swapped point is off the manifold, and here its risk is even lower.
+# They end at the oracle $(\kappa, \nu) = (1, 1)$, at its mirror image $(-1, -1)$ (the same
+# function, because the gate is odd), or at a swapped point, where the value points along $k^*$ and
+# the key along $v^*$. Swapped points are off the manifold, and here their risk is lower than the
+# oracle's.
 
 # %%
 ends = paths.isel(step=-1)
@@ -52,7 +56,7 @@ table = pd.DataFrame({name: ends[name].values.round(3) + 0.0 for name in names})
 table.sort_values("risk").head(12)
 
 # %% [markdown]
-# The claim behind the closed form, tested by simulation.
+# The claim that the closed form holds, tested by simulation.
 
 # %%
 attlas.run("single-location/closed-form-risk")

@@ -2,7 +2,8 @@
 # # What a head estimates
 #
 # A head that reads pairs of keys and values and is asked at a query estimates a conditional mean:
-# softmax attention as a kernel smoother, attention that conditions as kernel ridge regression.
+# softmax attention as a kernel smoother, attention that conditions (`cme_attention`) as kernel
+# ridge regression.
 
 # %%
 import jax.numpy as jnp
@@ -42,8 +43,8 @@ shown = pd.concat(
 Figure(shown, "One context of forty pairs").lines("query", "value", color="estimate")
 
 # %% [markdown]
-# Mean squared errors: the smoother is biased where the function bends and at the ends, which
-# conditioning is not.
+# Mean squared errors: the smoother is biased where the function bends and at the ends;
+# conditioning is less so.
 
 # %%
 for name in ("softmax", "conditioning"):

@@ -18,7 +18,7 @@ import pandas as pd
 import xarray as xr
 
 from attlas.errors import InputError, near
-from attlas.figure_style import PALETTE, finish_chart, legible
+from attlas.figure_style import PALETTE, finish_chart, legible, raised
 
 if TYPE_CHECKING:
     import altair as alt
@@ -44,7 +44,7 @@ class Figure:
         title, note: the heading, and a line below it.
         x, y: titles of the axes; by default the names of the first layer's variables.
         log: axes with a logarithmic scale: "x", "y" or "xy".
-        zero: axes that must show 0 (by default Vega decides), as `log`; prefix "-" for must not.
+        zero: axes that must show 0, named as in `log`, or, as "-x", must not; else Vega decides.
         domain: the ends of an axis, by its name, as in `{"x": (0, 1)}`.
         format: the format of an axis' numbers, by its name, as in `{"y": "%"}`.
         legend: titles of legends by variable; None shows a legend without a title.
@@ -550,7 +550,9 @@ class Panels:
 def _table(data: xr.Dataset, names: Sequence[str]) -> pd.DataFrame:
     """Variables of the evidence as a table with one row a value, with all that labels a row."""
     known = [name for name in names if name in data]
-    return data[known].to_dataframe().reset_index()
+    table = data[known].to_dataframe().reset_index()
+    texts = [name for name in table if name in data and data[name].dtype.kind == "U"]
+    return table.assign(**{name: table[name].map(raised) for name in texts})
 
 
 def _column(name: str) -> str:

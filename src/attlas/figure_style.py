@@ -26,6 +26,9 @@ DARK = {
 EXPONENT = str.maketrans({**dict(zip("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", strict=True)), "+": ""})
 """Digits and signs as they are written in an exponent."""
 
+RAISED = str.maketrans("0123456789-−+/()s", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻⁺⁄⁽⁾ˢ")
+"""What labels have in exponents."""
+
 
 def legible(text: str) -> str:
     """The numbers of a text as a reader writes them: 3·10⁻¹⁴ for 3e-14, 10²⁰ for 10^20."""
@@ -33,6 +36,12 @@ def legible(text: str) -> str:
     text = re.sub(number, lambda found: _power(float(found[0]), found[1], found[2]), text)
     text = re.sub(r"(?<!\w)10\^(-?\d+)", lambda found: "10" + found[1].translate(EXPONENT), text)
     return re.sub(r"(?<![\w)-])-(?=\.?\d)", "−", text)
+
+
+def raised(text: str) -> str:
+    """The powers of a label, set as such: L³⁄⁴ for L^¾, L⁻²⁄⁽ˢ⁺⁸⁾ for L^(−2/(s+8))."""
+    text = text.replace("^¾", "^(3/4)")
+    return re.sub(r"\^\(((?:[^()]|\([^()]*\))*)\)", lambda found: found[1].translate(RAISED), text)
 
 
 def _power(value: float, mantissa: str, exponent: str) -> str:

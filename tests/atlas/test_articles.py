@@ -1,4 +1,5 @@
 import dataclasses
+from math import comb
 
 import pytest
 import xarray as xr
@@ -11,6 +12,7 @@ from attlas.atlas.notes import notes_of
 from attlas.atlas.pages import check_prose, write_atlas
 from attlas.claims import catalogue
 from attlas.errors import InputError
+from attlas.sparse_variables import SparseBoolean
 
 pytestmark = pytest.mark.xdist_group("pages")
 NOTES = notes_of(catalogue().values())
@@ -74,6 +76,14 @@ def test_articles_of_the_package_show_what_there_is(article):
             assert "\\" not in part.body.striptags() and "$" not in part.body.striptags()
 
 
+def test_the_nights_of_an_example_are_those_of_the_floor():
+    (article,) = NOTES["sparse-variables"].articles
+    nights = {readings: SparseBoolean(readings, (1, 4, 8)).floor() for readings in (10, 300, 3000)}
+    text = " ".join(article.text.split())
+    assert f"After {nights[300]} nights" in text and f"it takes {nights[10]} nights" in text
+    assert f"with 3,000 it takes {nights[3000]}:" in text and f"{comb(300, 3):,} triples" in text
+
+
 def told(article, result):
     """Results of an article's claims, without evidence: nothing is measured for them."""
     return [
@@ -95,7 +105,7 @@ def test_an_article_is_in_an_atlas_of_all_its_claims(article, tested, tmp_path):
         assert f'href="../{id}.html"' in text
         assert f'href="../{article.path}"' in (folder / f"{id}.html").read_text()
     for name in article.insets("explorer"):
-        assert f'src="../explorers/{name}.html"' in text
+        assert f'src="../explorers/{name}.html' in text
         assert article.title in (folder / "explorers" / f"{name}.html").read_text()
     for name in article.insets("figure"):
         assert (folder / "articles" / f"{name}.svg").is_file() and f'src="{name}.svg"' in text

@@ -18,6 +18,10 @@ LETTERS = {"lam": r"\lambda", "dim": "d", "gamma": r"\gamma", "step_size": r"\al
         ("0.5 <= lam <= 1: as said", r"$0.5 \le \lambda \le 1$: as said"),
         ("lam sqrt(dim / 2) <= 1.06", r"$\lambda\sqrt{\frac{d}{2}} \le 1.06$"),
         ("5 sqrt(1 + 2 lam^2 gamma^2) > 1", r"$5\sqrt{1 + 2\,\lambda^{2} \gamma^{2}} > 1$"),
+        (
+            "A exp(-A^2 / 4 (1 + 1/x^2)) < 1",
+            r"$A\exp( - \frac{A^{2}}{4}( 1 + \frac{1}{x^{2}})) < 1$",
+        ),
         ("length >= 3 times the rest", r"$L \ge 3$ times the rest"),
         ("dim = 80 and gamma^2 = 1/2", r"$d = 80$ and $\gamma^{2} = \frac{1}{2}$"),
         ("step_size * steps >= 40", r"$\alpha \cdot \mathrm{steps} \ge 40$"),

@@ -1,5 +1,6 @@
 import pytest
 
+from attlas.atlas import filters
 from attlas.atlas.filters import (
     format_numbers,
     letter,
@@ -49,3 +50,9 @@ def test_parameters_are_shown_by_their_letters_and_long_numbers_short():
     assert letter("spread", claim, notes) == mathml("$s$")
     assert letter("points", claim, notes) == "points"
     assert shortened("0.7071067811865476") == "0.707107" and shortened("0.8928") == "0.8928"
+
+
+def test_data_sets_have_the_names_that_readers_know():
+    assert filters.data_name("corel_dogs") == "Corel, dogs"
+    assert filters.data_name("dna, n = 20") == "DNA splice junctions, n = 20"
+    assert filters.data_name("some_new_set") == "some new set"

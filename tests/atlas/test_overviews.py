@@ -19,11 +19,15 @@ KIND = {
 
 
 def test_what_trails_is_said():
-    assert summary_of(KIND) == (
-        "Where ours is not the best: On dogs it is behind SVM."
-        " On musk the means of every other method are better, within the intervals."
-    )
-    assert summary_of({**KIND, "rows": KIND["rows"][-1:]}) == ""
+    assert summary_of(KIND) == [
+        "dogs: behind SVM.",
+        "musk: the means of every other method are better, within the intervals.",
+    ]
+    assert summary_of({**KIND, "rows": KIND["rows"][-1:]}) == []
+    sizes = [{**KIND["rows"][3], "data": f"dna, n = {n}"} for n in (50, 400)]
+    assert summary_of({**KIND, "rows": sizes}) == [
+        "DNA splice junctions, n = 50 and 400: behind SVM."
+    ]
 
 
 def test_a_forest_has_a_row_for_each_comparison():

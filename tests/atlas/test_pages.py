@@ -97,6 +97,19 @@ def test_pages_show_what_a_search_found_and_where_a_claim_goes_on_to_hold(tested
     assert "refuted" in (folder / f"{id}.domain.svg").read_text()
     seeds = (folder / "seeds.html").read_text()
     assert "1 claims, 1,234 settings: 0 refuted somewhere." in seeds and "0.75" in seeds
+    assert "Not searched" not in seeds and "saw one setting only" not in seeds
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [(1, "1 of these searches saw one setting only"), (0, "Not searched, because")],
+)
+def test_what_was_hardly_searched_is_told(tested, tmp_path, settings, said):
+    result = tested("single-location/swapped-beats-oracle")
+    search = Searched("not refuted", settings, 1, 60.0, 0, 0.75, {"lam": 0.05}, "", 0, True)
+    written = write_atlas(Atlas([result], searched={result.claim.id: search}), tmp_path / "atlas")
+    seeds = (written.parent / "seeds.html").read_text()
+    assert said in seeds and ("(*) saw an earlier version" in seeds) == bool(settings)
 
 
 def test_a_page_shows_all_that_a_reader_needs(atlas, tested):
@@ -124,7 +137,7 @@ def test_a_page_shows_all_that_a_reader_needs(atlas, tested):
         "What it rests on, and what rests on it",
         'rel="next"',
         "Certified on this box",
-        "Proved by interval arithmetic for every point of the box, not measured",
+        "Proved by interval arithmetic for every point of each box, not measured",
     ):
         assert part in text, part
     spec = json.loads(

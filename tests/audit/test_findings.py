@@ -48,7 +48,7 @@ def test_a_certificate_is_told_beside_that_of_a_random_model(audited):
     assert f"the best of the random model has {best:.2f}" in told.summary[-1]
     coins = probed.assign(certified=probed.certified * 0 + 0.62)
     told = replace(audited, probes=[coins])
-    assert "has no certificate: at most 62% errors say nothing" in told.summary[-1]
+    assert "has no certificate: the bound, 62%, is no better than guessing" in told.summary[-1]
     assert all("drawn at random" not in str(answer) for answer in told.answers)
 
 

@@ -239,7 +239,7 @@ def test_an_empty_search_says_so_and_the_matrix_filters(browser, atlas):
 
 def test_the_doors_of_the_maps_are_alive_unless_less_motion_is_preferred(browser, atlas):
     browser.open(atlas / "index.html")
-    browser.wait("document.querySelectorAll('canvas.living').length === 3")
+    browser.wait("document.querySelectorAll('canvas.living').length === 4")
     sight = "[...document.querySelectorAll('canvas.living')].map(c => c.toDataURL()).join()"
     first = browser.run(sight)
     browser.wait(f"{sight} !== {json.dumps(first)}")
@@ -247,7 +247,7 @@ def test_the_doors_of_the_maps_are_alive_unless_less_motion_is_preferred(browser
     browser.prefer(reduced_motion="reduce")
     browser.open(atlas / "index.html")
     assert browser.run("document.querySelectorAll('canvas.living').length") == 0
-    assert browser.run("document.querySelectorAll('.door img').length") >= 3
+    assert browser.run("document.querySelectorAll('.door img').length") >= 4
 
 
 def test_the_search_finds(browser, atlas):

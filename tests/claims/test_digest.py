@@ -164,6 +164,14 @@ def test_what_welcomes_a_caller_or_shows_progress_changes_no_number(digests):
     code, _ = digests(CLAIM_FILE + plain)
     assert digests(imports + CLAIM_FILE + welcoming)[0] == code
     # Neither a function of that name from elsewhere, nor what such a call is given.
+    refused = welcoming.replace("@public\ndef helper", "@public\n@refusing(len)\ndef helper")
+    imports_too = imports.replace("public,", "public, refusing,")
+    assert digests(imports_too + CLAIM_FILE + refused)[0] == code
+    own = "def refusing(check):\n    return lambda function: function\n\n\n"
+    assert (
+        digests(imports + own + CLAIM_FILE + refused)[0]
+        != digests(imports + own + CLAIM_FILE + welcoming)[0]
+    )
     own = "def watched(x, words):\n    return x\n\n\npublic, described = watched, watched\n"
     called = welcoming.replace("@public\n", "")
     assert digests(own + CLAIM_FILE + called)[0] != digests(own + CLAIM_FILE + plain)[0]

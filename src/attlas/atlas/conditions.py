@@ -12,6 +12,7 @@ from attlas.figure_style import legible
 _RELATIONS = {"<=": r"\le", ">=": r"\ge", "<": "<", ">": ">", "=": "="}
 _NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?(?!\w)|\.\d+"
 _TOKEN = re.compile(rf"\s*({_NUMBER}|[A-Za-z]\w*|<=|>=|[-+*/^()<>=])")
+_NAMES = {"sqrt": r"\sqrt", "exp": r"\exp"}
 _ALWAYS = {"lambda_c": r"\lambda_c", "lam_c": r"\lambda_c"}
 
 
@@ -59,7 +60,7 @@ def _expression(words: str, start: int, known: Mapping[str, str]) -> tuple[list[
     while found := _TOKEN.match(words, at):
         token = found[1]
         single = len(token) == 1 and token.isalpha()
-        if token[0].isalpha() and token not in known and token != "sqrt" and not single:
+        if token[0].isalpha() and token not in known and token not in _NAMES and not single:
             break
         if single and token not in known and not _beside_a_sign(words, found.start(1)):
             break
@@ -69,7 +70,7 @@ def _expression(words: str, start: int, known: Mapping[str, str]) -> tuple[list[
     while tokens and (tokens[-1] in "+-*/^<>=" or tokens[-1] in _RELATIONS or not _closed(tokens)):
         tokens.pop()
         ends.pop()
-    signs = set(tokens) & {*_RELATIONS, "*", "/", "^", "sqrt"}
+    signs = set(tokens) & {*_RELATIONS, "*", "/", "^", *_NAMES}
     if not signs or tokens[0] in _RELATIONS or tokens[0] in ("*", "/", "^", ")"):
         return None
     return (tokens, ends[-1]) if words[start] != " " else None
@@ -77,7 +78,8 @@ def _expression(words: str, start: int, known: Mapping[str, str]) -> tuple[list[
 
 def _beside_a_sign(words: str, at: int) -> bool:
     near = words[max(0, at - 2) : at] + words[at + 1 : at + 3]
-    return bool(re.search(r"[-+*/^()<>=]", near))
+    called = re.match(r" ?(?:sqrt|exp)\(", words[at + 1 :])
+    return bool(re.search(r"[-+*/^()<>=]", near) or called)
 
 
 def _closed(tokens: list[str]) -> bool:
@@ -87,8 +89,8 @@ def _closed(tokens: list[str]) -> bool:
 def _tex(tokens: list[str], known: Mapping[str, str]) -> str:
     text = ""
     for token in tokens:
-        if token == "sqrt":
-            text += r"\sqrt"
+        if token in _NAMES:
+            text += _NAMES[token]
         elif token in _RELATIONS:
             text += f" {_RELATIONS[token]} "
         elif token == "*":
@@ -97,9 +99,9 @@ def _tex(tokens: list[str], known: Mapping[str, str]) -> str:
             text += f" {known[token]}"
         else:
             text += token if token in "()^/" else f" {token}".replace(",", "{,}")
-    operand = r"(\\mathrm\{[^}]*\}|\\?\w+(?:\.\d+)?)"
-    text = re.sub(rf" {operand}/ ?{operand}", r" \\frac{\1}{\2}", text)
     text = re.sub(r"\^ (\w+)", r"^{\1}", text)
+    operand = r"((?:\\mathrm\{[^}]*\}|\\?\w+(?:\.\d+)?)(?:\^\{\w+\})?)"
+    text = re.sub(rf" {operand}/ ?{operand}", r" \\frac{\1}{\2}", text)
     text = re.sub(r"(\\mathrm\{[^}]*\}) (?=\\mathrm|\()", r"\1\\,", text)
     text = re.sub(r"(\d) (?=\\(?!le|ge|cdot)|[A-Za-z])", r"\1\\,", text)
     while found := re.search(r"\\sqrt\(([^()]*)\)", text):

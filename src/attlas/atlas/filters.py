@@ -25,17 +25,41 @@ def prose(text: str) -> Markup:
     return mathml(legible(text).replace(">=", "≥").replace("<=", "≤"))
 
 
+GREEK = {
+    "gamma": "γ",
+    "eta": "η",
+    "theta": "θ",
+    "kappa": "κ",
+    "lam": "λ",
+    "lambda": "λ",
+    "nu": "ν",
+    "rho": "ρ",
+    "zeta": "ζ",
+}
+"""Letters by the names that they have in words for a terminal."""
+_GREEK = re.compile(rf"\b(?:{'|'.join(GREEK)})\b")
+
+
 def told(text: str, claim: Claim, notes: Notes) -> Markup:
     """A hypothesis, or the reason of a verdict, with its conditions as mathematics."""
     letters = {s.parameter: s.tex for s in shown_symbols(claim, notes) if s.parameter}
     words = with_formulas(text, letters, claim.quick)
-    return mathml(words.replace(">=", "≥").replace("<=", "≤"))
+    return mathml(_with_greek(words.replace(">=", "≥").replace("<=", "≤")))
+
+
+def _with_greek(text: str) -> str:
+    """Names of Greek letters as these letters, outside formulas and code."""
+    parts = re.split(r"(\$[^$]+\$|`[^`]+`)", text)
+    return "".join(
+        part if place % 2 else _GREEK.sub(lambda name: GREEK[name[0]], part)
+        for place, part in enumerate(parts)
+    )
 
 
 def letter(name: str, claim: Claim, notes: Notes) -> Markup:
     """A parameter by its letter, or by its name where it has none."""
     letters = {s.parameter: s.tex for s in shown_symbols(claim, notes) if s.parameter}
-    return mathml(f"${letters[name]}$" if name in letters else name)
+    return mathml(f"${letters[name]}$" if name in letters else GREEK.get(name, name))
 
 
 def shortened(number: str) -> str:
@@ -67,6 +91,30 @@ def standing(ahead: Sequence[float] | None) -> str:
         return ""
     _, low, high = ahead
     return "ahead" if low > 0 else "behind" if high < 0 else "level"
+
+
+DATA_SETS = {
+    "musk1": "Musk 1",
+    "musk2": "Musk 2",
+    "elephant": "images of elephants",
+    "ucsb_breast_cancer": "UCSB breast cancer",
+    "birds_brown_creeper": "birds, brown creeper",
+    "corel_dogs": "Corel, dogs",
+    "web_recommendation_1": "web recommendation 1",
+    "dna": "DNA splice junctions",
+    "votes": "House votes",
+    "monks": "MONK-2",
+    "mcycle": "motorcycle accident",
+    "faithful": "Old Faithful",
+    "engel": "Engel food expenditure",
+}
+"""Names of data sets as readers know them, by those of their files."""
+
+
+def data_name(text: str) -> str:
+    """The name of a data set, and what is said of it after a comma, as a reader knows it."""
+    name, comma, rest = text.partition(",")
+    return f"{DATA_SETS.get(name, name.replace('_', ' '))}{comma}{rest}"
 
 
 def size_of(svg: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attlas.atlas.filters import standing
+from attlas.atlas.filters import data_name, standing
 from attlas.atlas.titles import title_of
 from attlas.audit.auditing import kept_audit
 from attlas.figure import Figure
@@ -78,7 +78,7 @@ def forest_table(kind: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "against": f"{row['data']}: {row['method']}",
+                "against": f"{data_name(row['data'])}: {row['method']}",
                 "ahead": row["ahead"][0],
                 "error": (row["ahead"][2] - row["ahead"][1]) / 4,
                 "standing": standing(row["ahead"]),
@@ -89,27 +89,34 @@ def forest_table(kind: Mapping[str, Any]) -> pd.DataFrame:
     )
 
 
-def summary_of(kind: Mapping[str, Any]) -> str:
-    """Where ours does worse: the data on which it trails every other method on average, or most of
-    them, and those on which it is behind one beyond doubt."""
-    trails: dict[str, list[str]] = {"every other method": [], "most other methods": []}
-    said = []
+def summary_of(kind: Mapping[str, Any]) -> list[str]:
+    """Where ours does worse, a line for each kind of it: behind some methods beyond doubt, or with
+    a lower mean than every other method or most of them."""
+    found: dict[str, list[str]] = {}
     for data in dict.fromkeys(row["data"] for row in kind["rows"]):
         rows = [row for row in kind["rows"] if row["data"] == data and row["ahead"]]
         behind = [row["method"] for row in rows if standing(row["ahead"]) == "behind"]
         losses = sum(row["ahead"][0] < 0 for row in rows)
         if behind:
-            said.append(f"On {data} it is behind {' and '.join(behind)}.")
-        elif rows and losses == len(rows):
-            trails["every other method"].append(data)
+            found.setdefault(f"behind {' and '.join(behind)}", []).append(data)
         elif losses > len(rows) / 2:
-            trails["most other methods"].append(data)
-    for whom, where in trails.items():
-        if where:
-            said.append(
-                f"On {', '.join(where)} the means of {whom} are better, within the intervals."
-            )
-    return f"Where ours is not the best: {' '.join(said)}" if said else ""
+            others = "every other method" if losses == len(rows) else "most other methods"
+            words = f"the means of {others} are better, within the intervals"
+            found.setdefault(words, []).append(data)
+    order = sorted(found, key=lambda words: not words.startswith("behind"))
+    return [f"{_together(found[words])}: {words}." for words in order]
+
+
+def _together(names: Sequence[str]) -> str:
+    """Data sets one after the other, each with all that is said of it after a comma: "dogs, n = 20
+    and 50; cats"."""
+    said: dict[str, list[str]] = {}
+    for name in map(data_name, names):
+        data, _, rest = name.partition(", n = ")
+        said.setdefault(data, []).extend([rest] if rest else [])
+    return "; ".join(
+        f"{data}, n = {' and '.join(sizes)}" if sizes else data for data, sizes in said.items()
+    )
 
 
 def heads_figure(name: str) -> Figure:

@@ -131,6 +131,7 @@ def environment() -> jinja2.Environment:
         "significant": filters.significant,
         "size": filters.size_of,
         "standing": filters.standing,
+        "data_name": filters.data_name,
         "stated": stated,
         "told": filters.told,
         "value": filters.show_value,

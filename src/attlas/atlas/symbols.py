@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from attlas.atlas.conditions import with_formulas
 from attlas.atlas.notes import Notes, Symbol
 from attlas.claims import Claim
 
@@ -83,11 +84,14 @@ def explained_in(text: str, letter: str) -> bool:
 
 
 def unexplained(claim: Claim, notes: Notes, lines: Iterable[str] = ()) -> set[str]:
-    """Letters of the claim's statement, and of `lines` of its figure, that nothing explains."""
+    """Letters of the claim's statement, of its hypotheses, and of `lines` of its figure, that
+    nothing explains."""
     told = shown_symbols(claim, notes, lines)
     known = {letter for s in told for letter in letters_of(f"${s.tex}$") | letters_of(s.means)}
     drawn = {letter for line in lines for letter in letters_in_words(line, named=False)}
-    met = letters_of(claim.statement) | drawn
+    parameters = {s.parameter: s.tex for s in told if s.parameter}
+    assumed = [with_formulas(h.words, parameters, claim.quick) for h in claim.hypotheses]
+    met = letters_of(claim.statement) | drawn | set().union(*map(letters_of, assumed))
     return {letter for letter in met - known - KNOWN if not explained_in(claim.statement, letter)}
 
 

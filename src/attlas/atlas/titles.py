@@ -1,7 +1,7 @@
 """What pages call a claim."""
 
 _SPELLINGS = {
-    word.lower(): word for word in ("Bayes", "Finetti", "Lipschitz", "Nadaraya", "Watson")
+    word.lower(): word for word in ("Adam", "Bayes", "Finetti", "Lipschitz", "Nadaraya", "Watson")
 } | {word.lower(): word for word in ("CME", "CRPS", "MLP")}
 
 

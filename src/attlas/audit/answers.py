@@ -50,7 +50,7 @@ def find_answers(audit: "Audit") -> list[Answer]:
 
 
 def _single_location(audit: "Audit") -> Answer:
-    word, because, details = "not measured", "It takes a text.", []
+    word, because, details = "not measured", "It needs a text.", []
     if "single_location" in audit.heads:
         best = largest_heads(audit.heads.single_location, 3)
         place, score = best[0]
@@ -63,8 +63,9 @@ def _single_location(audit: "Audit") -> Answer:
         )
         because = (
             f"The single-location score is {score:.2f} in the best head, {place}; the theory's head"
-            f" has 1, and from {APPLIES:g} on it counts as one, from {NEARLY:g} on as nearly one"
-            f"{beside(audit, 'single_location', largest=True)}."
+            f" has 1, and a head counts as one from {APPLIES:g} on, as nearly one from {NEARLY:g}"
+            f" on{beside(audit, 'single_location', largest=True)}; the references' largest are in"
+            " brackets."
         )
         if len(best) > 1:
             others = ", ".join(f"{other} with {value:.2f}" for other, value in best[1:])
@@ -74,8 +75,8 @@ def _single_location(audit: "Audit") -> Answer:
         gate = float(audit.heads.softmax_gate[place])
         if np.isfinite(gate):
             details.append(
-                f"Gating and reading by one direction each explain {gate:.0%} of what this head"
-                " says, over texts."
+                "Softmax gating by one direction and reading by one direction together reproduce"
+                f" {gate:.0%} of the variance of this head's output over texts."
             )
     return Answer(
         "Single-location regression",
@@ -149,7 +150,7 @@ def _sparse_variables(audit: "Audit") -> Answer:
 
 
 def _latent_posterior(audit: "Audit") -> Answer:
-    word, because, details = "not measured", "It takes a text.", []
+    word, because, details = "not measured", "It needs a text.", []
     if "apart" in audit.layers:
         together, apart = (float(audit.layers[name][-1]) for name in ("together", "apart"))
         word = (
@@ -166,10 +167,10 @@ def _latent_posterior(audit: "Audit") -> Answer:
         )
         place, value = largest_heads(-audit.heads.cme_distance, 1)[0]
         details.append(
-            "From ridge regression of values on keys a typical head is"
-            f" {float(audit.heads.cme_distance.median()):.2f} away and the closest, {place},"
-            f" {-value:.2f}; the theory's head has 0, the plain mean of the values 1"
-            f"{beside(audit, 'cme_distance')}."
+            "The output of a typical head is"
+            f" {float(audit.heads.cme_distance.median()):.2f} away from ridge regression of values"
+            f" on keys, and that of the closest, {place}, {-value:.2f}; the theory's head has 0,"
+            f" the plain mean of the values 1{beside(audit, 'cme_distance')}."
         )
     return Answer(
         "Latent posterior",

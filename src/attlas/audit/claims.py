@@ -23,8 +23,9 @@ FLOOR = 1e-18
     r" $f(\pi x, \pi p) = \pi f(x, p)$ in every layer of MiniLM, for sentences whose tokens a"
     r" permutation $\pi$ shuffles together with their positions. Measured is"
     r" $|f(\pi x, \pi p) - \pi f(x, p)| / |f(x, p)|$ over the tokens of all sentences.",
-    words="Shuffle the words of a sentence together with their positions, and a real language model"
-    " does not notice; shuffle them without, and it does.",
+    words="If the words of a sentence are shuffled together with their positions, the states of"
+    " a real language model are only shuffled with them; without their positions, the states"
+    " change.",
     requires=(
         Need(
             "a kept checkpoint of the model",

@@ -51,7 +51,7 @@ def _model(audit: "Audit") -> str:
     shared = "" if all_distinct else f" ({facts['distinct_layers']} distinct)"
     read = "No text was read."
     if text is not None:
-        read = f"It was read {text['texts']} texts of {text['tokens']} tokens in all."
+        read = f"It was run on {text['texts']} texts with {text['tokens']} tokens in all."
     return (
         f"{audit.name} is of the architecture {facts['architecture']}: {facts['layers']}"
         f" layers{shared} of {facts['heads']} heads, dimension {facts['dim']},"
@@ -70,7 +70,8 @@ def _defects(audit: "Audit") -> list[str]:
             value = values[tuple(wrong[0])]
             found.append(
                 f"A defect, of the file or of its reading: {name} is {value:g} in {len(wrong)} of"
-                f" {values.size} heads, such as {places}. What is said of them means nothing."
+                f" {values.size} heads, such as {places}. The other numbers of these"
+                " heads cannot be trusted."
             )
     return found
 
@@ -89,15 +90,14 @@ def _capacity(audit: "Audit") -> list[str]:
         f"{beside(audit, 'qk_spectral')}.",
         "By the depth recursion the model is Lipschitz with a constant of at most"
         f" 10^{capacity['log10_lipschitz']:.1f}, and its class has an entropy of at most"
-        f" 10^{capacity['log10_nats']:.0f} nats: no guarantee at any number of samples."
-        f" Layer {int(nats.argmax())} adds most to it, and in a typical head"
+        f" 10^{capacity['log10_nats']:.0f} nats: this bound guarantees nothing for fewer"
+        f" samples than nats. Layer {int(nats.argmax())} adds most to it, and in a typical head"
         f" {heads.qk_share.median():.0%} of the bound is the query-key product's"
         f"{beside(audit, 'qk_share')}.",
         f"Of {len(BOUNDS)} bounds the smallest is the one {BOUNDS[name]['name']}:"
-        f" 10^{typical[0]:.1f} nats for a typical head in place of 10^{typical[1]:.1f},"
-        f" 10^{best.model_nats[0]:.1f} for"
-        " the model. Without the smaller half of their singular values heads have"
-        f" {pruned:.2f} times the nats.",
+        f" 10^{typical[0]:.1f} nats for a typical head, where the one by columns gives"
+        f" 10^{typical[1]:.1f}, and 10^{best.model_nats[0]:.1f} for the model. Without the smaller"
+        f" half of its singular values a typical head has {pruned:.2f} times the nats.",
     ]
 
 
@@ -132,7 +132,7 @@ def _certificate(audit: "Audit", index: int) -> list[str]:
         f"errs on at most {min(1.0, 2 * bound):.0%} of new texts of the kind, and one drawn at"
         f" random around it on at most {bound:.0%}, if the model was not trained on these texts"
         if bound < 1 - found.attrs["chance"]
-        else f"has no certificate: at most {bound:.0%} errors say nothing"
+        else f"has no certificate: the bound, {bound:.0%}, is no better than guessing"
     )
     return [
         f"With the heads as they are, a linear reader of head {place} at {read} {said}, with 95%"
@@ -145,8 +145,8 @@ def _shares(audit: "Audit") -> str:
     mean = audit.heads[["sink", "first", "positional", "broad", "content"]].mean()
     return (
         f"Of all attention {mean.sink:.0%} lies on sinks ({mean['first']:.0%} on the"
-        f" first token), {mean.positional:.0%} is a habit of place,"
-        f" {mean.broad:.0%} is spread evenly and {mean.content:.0%} goes by content."
+        f" first token), {mean.positional:.0%} is explained by position,"
+        f" {mean.broad:.0%} is spread evenly and {mean.content:.0%} depends on content."
     )
 
 
@@ -193,7 +193,7 @@ def _sinks(audit: "Audit") -> str:
 def _gates(audit: "Audit") -> str:
     heads = audit.heads
     if not np.isfinite(heads.softmax_gate).any():
-        return "How far heads are gates was not measured: it takes four texts or more that differ."
+        return "What gates explain was not measured: it takes four or more different texts."
     with np.errstate(invalid="ignore"):
         along = float((heads.softmax_gate / heads.read_direction).median())
     return (
@@ -240,8 +240,8 @@ def _probe(audit: "Audit", index: int) -> str:
         f" {last[pool, layer]:.2f} of the cases at best, on"
         f" {'the mean over tokens' if pool else found.attrs['reader']} of layer {layer}; word"
         f" counts reach {found['words'][-1]:.2f}{beside}, chance is"
-        f" {found.attrs['chance']:.2f}. The best of {2 * found.sizes['layer']} readings"
-        " flatters a little."
+        f" {found.attrs['chance']:.2f}. Choosing the"
+        f" best of {2 * found.sizes['layer']} readings biases the first share upwards."
     )
 
 

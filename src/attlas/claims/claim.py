@@ -85,10 +85,11 @@ class Control:
 
     Arguments:
         words: the variant; "{size}" in it, with a format if need be, stands for its size.
-        alter: what changes in the evidence, by preference, since the data are then the same:
+        alter: preferred to `setting`, since the data are then the same:
             `alter(evidence, size)` returns variables to assign, or a whole Dataset, for a variant
-            that is `size` off; that from which on it is refuted is the claim's resolution. Without
-            the second argument the size is the share of the way from the evidence to the variant.
+            that is `size` off; the size from which on it is refuted is the claim's resolution.
+            Without the second argument the size is the share of the way from the evidence to the
+            variant.
         setting: instead of `alter`, parameters of a mechanism without the property, which is
             measured too: a dict, or a function from the setting to one.
         size: that of the variant that must be refuted; 1, the whole way, without the argument.

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, cast
 from attlas.provenance import versions
 
 PASSING = ("attlas.surface", "attlas.progress")
-"""Modules whose decorators and calls pass on what they are given: `@public` a function, `described(
-data, ...)` its data, `watched(x, ...)` what x yields."""
+"""Modules whose decorators and calls pass on what they are given: `@public` and `@refusing(check)`
+a function, `described(data, ...)` its data, `watched(x, ...)` what x yields."""
 
 SILENT = (
     "attlas.claims",
@@ -438,6 +438,9 @@ class _Stripped(ast.NodeTransformer):
     def _passes(self, called: ast.expr) -> bool:
         return isinstance(called, ast.Name) and called.id in self.passing
 
+    def _welcomes(self, decorator: ast.expr) -> bool:
+        return self._passes(decorator.func if isinstance(decorator, ast.Call) else decorator)
+
     def generic_visit(self, node: ast.AST) -> ast.AST:
         body = getattr(node, "body", None)
         if isinstance(body, list) and isinstance(
@@ -450,12 +453,12 @@ class _Stripped(ast.NodeTransformer):
         if any(self._draws(decorator) for decorator in node.decorator_list):
             return None
         node.decorator_list = [
-            d for d in node.decorator_list if not (self._states(d) or self._passes(d))
+            d for d in node.decorator_list if not (self._states(d) or self._welcomes(d))
         ]
         return self.generic_visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        node.decorator_list = [d for d in node.decorator_list if not self._passes(d)]
+        node.decorator_list = [d for d in node.decorator_list if not self._welcomes(d)]
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:

@@ -157,7 +157,9 @@ const explorer = (() => {
   if (parent !== window) {
     document.documentElement.classList.add("embedded");
     document.querySelectorAll("a").forEach(link => { link.target = "_top"; });
-    new ResizeObserver(() => parent.postMessage({ height: document.body.offsetHeight }, "*")).observe(document.body);
+    const tellHeight = () => parent.postMessage({ height: document.body.offsetHeight }, "*");
+    new ResizeObserver(tellHeight).observe(document.body);
+    addEventListener("message", tellHeight); // the article asks, if its script was not there yet
   }
   const data = () => JSON.parse($("data").textContent);
 

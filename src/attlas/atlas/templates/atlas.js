@@ -7,6 +7,7 @@ addEventListener("message", (event) => {
     if (frame.contentWindow === event.source && event.data.height > 0) frame.style.height = `${Math.ceil(event.data.height) + 2}px`;
   }
 });
+for (const frame of document.querySelectorAll("iframe")) frame.contentWindow.postMessage("height?", "*");
 
 // What scrolls can be scrolled from the keyboard.
 for (const part of document.querySelectorAll("pre, .scroll, .statement, .drawing, .reference p, .reference dd")) {

@@ -64,8 +64,38 @@ addEventListener("load", () => {
         });
       };
     },
+    // Two heads on two informative tokens by online descent, which moves two small matrices: how much of either value each reads.
+    "several-locations": () => {
+      if (!attlas.run) return null;
+      const task = { signals: [4, 4], lam: 1, length: 6, unit: false }, dim = 100;
+      let run = null, paths = [], wait = 0, number = 0;
+      return (pen, width, height, [a, b, , line]) => {
+        const side = height - 20, at = (x, y) => [width / 2 + (x - 0.5) * side * 0.8, height / 2 - (y - 0.5) * side * 0.8];
+        if (!run || wait > 50) {
+          const draws = attlas.source(++number);
+          run = attlas.run(task, dim, 2 / dim, 1600, 8, attlas.start(task, dim, 0.1, [[0, 0], [0, 0]], draws), draws, 320);
+          paths = [[], []];
+          wait = 0;
+        }
+        const { value } = run.next();
+        if (value) paths.forEach((path, h) => path.push(at(value.u[2 * h + 1][1], value.u[2 * h + 1][3]))); else wait += 1;
+        pen.strokeStyle = line;
+        pen.lineWidth = 2;
+        for (const goal of [at(1, 0), at(0, 1)]) { pen.beginPath(); pen.arc(...goal, 10, 0, 7); pen.stroke(); }
+        paths.forEach((path, h) => {
+          pen.strokeStyle = pen.fillStyle = h ? b : a;
+          pen.beginPath();
+          for (const point of path) pen.lineTo(...point);
+          pen.stroke();
+          pen.beginPath();
+          pen.arc(...path[path.length - 1], 5, 0, 7);
+          pen.fill();
+        });
+      };
+    },
   };
 
+  const AHEAD = { "several-locations": 110, "sparse-variables": 130, "latent-posterior": 200 }; // frames after which there is something to see
   if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
   for (const [name, make] of Object.entries(scenes)) {
     const image = document.querySelector(`img[src="pictures/${name}.svg"]`), draw = image && make();
@@ -75,6 +105,7 @@ addEventListener("load", () => {
     const { width, height } = image.getBoundingClientRect(), ratio = Math.max(1, window.devicePixelRatio || 1);
     Object.assign(canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
     image.replaceWith(canvas);
+    for (let n = AHEAD[name] || 0; n > 0; n--) draw(canvas.getContext("2d"), width, height, inks());
     let seen = false;
     const frame = () => {
       const pen = canvas.getContext("2d");

@@ -52,6 +52,12 @@ function loggable(spec, axis) {
 }
 const isLog = (spec, axis) => { let found = false; units(spec, (unit) => { const part = (unit.encoding || {})[axis]; found = found || (part && (part.scale || {}).type === "log"); }); return found; };
 
+// Whether the names along an axis have no room side by side.
+function crowded(spec, unit, panel, part, width) {
+  const names = new Set(rowsOf(spec, unit, panel.data || spec.data).map((row) => String(row[part.field])));
+  return [...names].reduce((sum, name) => sum + 6.5 * name.length + 8, 0) > width;
+}
+
 // The specification as it is drawn here: of this width, in these colours, without what is switched off.
 function fitted(source, state, width, room) {
   let text = source;
@@ -64,8 +70,10 @@ function fitted(source, state, width, room) {
   let across = spec.concat || spec.facet ? spec.columns || (spec.concat || [1, 2]).length : spec.hconcat ? spec.hconcat.length : 1;
   if (narrow) across = 1;
   if (spec.concat || spec.facet) spec.columns = across;
-  for (const view of panels(spec)) {
-    const [w, h] = [view.width || 460, view.height || 300], ratio = h / w, share = single ? width : Math.max(90, room / across);
+  for (const outer of panels(spec)) {
+    const nested = Boolean(outer.facet && outer.spec), view = nested ? outer.spec : outer, inside = nested && !narrow ? outer.columns || 1 : 1;
+    if (nested) outer.columns = inside;
+    const [w, h] = [view.width || 460, view.height || 300], ratio = h / w, share = single ? width : Math.max(90, room / across / inside - 30 * (inside - 1));
     view.width = Math.round(share);
     view.height = Math.round(ratio > 0.85 && ratio < 1.2 ? ratio * share : Math.min(Math.max(0.85 * ratio * share, 0.85 * h), 1.35 * h));
   }
@@ -88,6 +96,7 @@ function fitted(source, state, width, room) {
         if (state.log[axis]) part.scale = { ...(part.scale || {}), type: "log", nice: false, zero: undefined, padding: 10, ...((part.scale || {}).domain && part.scale.domain[0] <= 0 ? { domain: undefined } : {}) };
         else part.scale = { ...(part.scale || {}), type: "linear" };
       }
+      if (axis === "x" && part && part.type === "nominal" && crowded(spec, unit, panel, part, (panel.facet ? panel.spec : panel).width)) part.axis = { ...(part.axis || {}), labelAngle: -30, labelOverlap: false };
       if (part && part.axis && part.axis.labelLimit) part.axis.labelLimit = Math.min(part.axis.labelLimit, Math.round(0.42 * width));
     }
   }));

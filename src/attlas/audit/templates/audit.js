@@ -127,7 +127,7 @@ function drawAttention(box, l, h) {
       cell.style.fill = mix(Math.sqrt(weight), "--hot");
       make("title", {}, cell, `${word(pieces[q])} → ${word(pieces[k])}: ${show(weight)}`);
     }
-    make("div", { class: "meta" }, holder, "row: the token that asks; column: the one looked at");
+    make("div", { class: "meta" }, holder, "row: the query's token; column: the token that it attends to");
   }
 }
 
@@ -211,7 +211,7 @@ function drawProbes() {
       const series = found.set.flatMap((set, s) => [
         { name: set, values: found.layer.map((_, l) => found.accuracy[p][l][s]), colour: COLOURS[s % 5] },
         { name: "", values: found.layer.map(() => found.words[s]), colour: COLOURS[s % 5], dashed: true }]);
-      lines(panel, "share of texts named rightly, " + (pool === "reader" ? `at ${words.reader}` : "mean over tokens"), series, { low: lowest, high: 1 });
+      lines(panel, "share of texts classified correctly, " + (pool === "reader" ? `at ${words.reader}` : "mean over tokens"), series, { low: lowest, high: 1 });
     });
     const numbers = make("details", {}, panel); make("summary", { class: "meta" }, numbers, "as a table");
     const table = make("table", { class: "dense" }, numbers), head = make("tr", {}, make("thead", {}, table)), body = make("tbody", {}, table);
