@@ -104,7 +104,8 @@ const explorer = (() => {
     document.querySelector(".controls").addEventListener("input", soon);
     const renew = address => { restore(address); soon(); };
     $("reset").addEventListener("click", () => renew(""));
-    addEventListener("hashchange", () => renew(location.hash));
+    // The address that was asked for: `remember` may have written another since.
+    addEventListener("hashchange", event => renew(new URL(event.newURL).hash));
     renew(location.hash);
     return soon;
   }
