@@ -6,7 +6,7 @@ import pytest
 import vl_convert
 
 from attlas.figure import Figure
-from attlas.figure_style import config, legible, raised
+from attlas.figure_style import config, legible, names_axis, raised
 
 
 def finish(chart):
@@ -65,3 +65,12 @@ def test_powers_of_labels_are_raised():
     assert raised("CME, λ = L^¾, linear mean") == "CME, λ = L³⁄⁴, linear mean"
     assert raised("γ ~ L^(−2/(s+8))") == "γ ~ L⁻²⁄⁽ˢ⁺⁸⁾"
     assert raised("(a) x^y, 2 (b)") == "(a) x^y, 2 (b)"
+
+
+def test_names_of_groups_stand_under_their_group():
+    axis, scale = names_axis(["a: one", "a: two", "b: one"], grouped=True)
+    assert scale.domain == ["a", "a: one", "a: two", "b", "b: one"]
+    assert "split(datum.label" in axis.labelExpr
+    for names, grouped in ((["a: one", "a: two", "b"], True), (["a: one", "b: one"], True)):
+        _, scale = names_axis(names, grouped=grouped)
+        assert "domain" not in scale.to_dict()

@@ -18,7 +18,7 @@ import pandas as pd
 import xarray as xr
 
 from attlas.errors import InputError, near
-from attlas.figure_style import PALETTE, finish_chart, legible, raised
+from attlas.figure_style import PALETTE, finish_chart, legible, names_axis, raised
 
 if TYPE_CHECKING:
     import altair as alt
@@ -455,8 +455,7 @@ class Figure:
         kind = alt.X if name == "x" else alt.Y
         title = self.titles[name] if self.titles[name] is not None else column
         if not pd.api.types.is_numeric_dtype(frame[column]):
-            axis = alt.Axis(labelAngle=0, labelLimit=260)
-            spaced = alt.Scale(padding=0.4)
+            axis, spaced = names_axis(frame[column], grouped=name == "y")
             return kind(f"{column}:N", title=title or None, sort=None, axis=axis, scale=spaced)
         scale: dict[str, Any] = {}
         if name in self.log:

@@ -2,7 +2,11 @@
 
 import copy
 import re
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import altair as alt
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart; ink is kept for theory.
 PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999"]
@@ -108,6 +112,31 @@ def config(theme: str = "light") -> dict[str, Any]:
             "note": {"color": ink, "fontSize": 11},
         },
     }
+
+
+def names_axis(names: Iterable[str], grouped: bool) -> "tuple[alt.Axis, alt.Scale]":
+    """Axis and scale of names. Where all have the form "group: name", and are to be `grouped`, each
+    group heads its names, which are shown without it."""
+    import altair as alt
+
+    pairs = [name.partition(": ")[::2] for name in dict.fromkeys(map(str, names))]
+    groups = list(dict.fromkeys(group for group, _ in pairs))
+    if not grouped or len(groups) == len(pairs) or not all(name for _, name in pairs):
+        return alt.Axis(labelAngle=0, labelLimit=260), alt.Scale(padding=0.4)
+    listed = [
+        row
+        for group in groups
+        for row in (group, *(f"{group}: {name}" for of, name in pairs if of == group))
+    ]
+    head = "indexof(datum.value, ': ') < 0"
+    axis = alt.Axis(
+        labelAngle=0,
+        labelLimit=260,
+        labelExpr=f"{head} ? datum.label : split(datum.label, ': ')[1]",
+        labelFontWeight={"condition": {"test": head, "value": "bold"}, "value": "normal"},
+        ticks=False,
+    )
+    return axis, alt.Scale(padding=0.4, domain=listed)
 
 
 def finish_chart(chart: Any, title: str, note: str = "", theme: str = "light") -> Any:

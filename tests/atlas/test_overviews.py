@@ -25,9 +25,7 @@ def test_what_trails_is_said():
     ]
     assert summary_of({**KIND, "rows": KIND["rows"][-1:]}) == []
     sizes = [{**KIND["rows"][3], "data": f"dna, n = {n}"} for n in (50, 400)]
-    assert summary_of({**KIND, "rows": sizes}) == [
-        "DNA splice junctions, n = 50 and 400: behind SVM."
-    ]
+    assert summary_of({**KIND, "rows": sizes}) == ["DNA splices, n = 50 and 400: behind SVM."]
 
 
 def test_a_forest_has_a_row_for_each_comparison():

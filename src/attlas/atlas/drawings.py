@@ -238,13 +238,14 @@ def small_thumbnail(spec: str) -> str:
 def _bare(content: dict[str, Any], axis: dict[str, Any]) -> str:
     """A specification without title and legends, whose axes have the options `axis`."""
 
-    def hide_legend(part: dict[str, Any]) -> dict[str, Any]:
+    def strip(part: dict[str, Any]) -> dict[str, Any]:
+        part.pop("labelLimit", None)  # of letters of another size
         return part | {"legend": None} if "legend" in part else part
 
-    content = json.loads(json.dumps(content), object_hook=hide_legend)
+    content = json.loads(json.dumps(content), object_hook=strip)
     content.pop("title", None)
     axes = content["config"].get("axis", {}) | axis
-    content["config"] |= {"legend": {"disable": True}, "axis": axes}
+    content["config"] |= {"legend": {"disable": True}, "axis": {"labelLimit": 500} | axes}
     if axis.get("labels") is False:
         content["config"]["header"] = {"labels": False, "title": None}
         content["config"]["axis"]["titleFontSize"] = 0

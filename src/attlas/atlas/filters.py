@@ -101,7 +101,7 @@ DATA_SETS = {
     "birds_brown_creeper": "birds, brown creeper",
     "corel_dogs": "Corel, dogs",
     "web_recommendation_1": "web recommendation 1",
-    "dna": "DNA splice junctions",
+    "dna": "DNA splices",
     "votes": "House votes",
     "monks": "MONK-2",
     "mcycle": "motorcycle accident",

@@ -56,6 +56,7 @@ def forest_figure(kind: Mapping[str, Any], rows: int | None = None) -> Figure:
     """By how much the estimator is ahead of each other method, with intervals at 95 %; of the first
     `rows` comparisons, if given."""
     table = forest_table(kind)[:rows]
+    groups = table["against"].str.partition(": ")[0].nunique()
     return (
         Figure(
             table,
@@ -65,7 +66,7 @@ def forest_figure(kind: Mapping[str, Any], rows: int | None = None) -> Figure:
             y="",
             legend={"standing": "ours is"},
             width=480,
-            height=ROW * max(2, len(table)),
+            height=ROW * max(2, len(table) + groups),
         )
         .points("ahead", "against", error="error", color="standing", size=50)
         .rule(0, axis="x")

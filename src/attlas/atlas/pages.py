@@ -411,8 +411,8 @@ class _Writer:
         if self.atlas.of_the_package:
             yield "audit", overviews.heads_figure(SHOWN_MODEL).chart()
         if self.atlas.measured:
-            kind = self.atlas.measured["kinds"][-1]
-            yield "estimators", overviews.forest_figure(kind, rows=7).chart()
+            kind = self.atlas.measured["kinds"][0]
+            yield "estimators", overviews.forest_figure(kind, rows=5).chart()
 
     def _choose_picture(self, name: str) -> str | None:
         """The claim whose figure is the picture of a map, among those that have one."""

@@ -97,7 +97,7 @@ function fitted(source, state, width, room) {
         else part.scale = { ...(part.scale || {}), type: "linear" };
       }
       if (axis === "x" && part && part.type === "nominal" && crowded(spec, unit, panel, part, (panel.facet ? panel.spec : panel).width)) part.axis = { ...(part.axis || {}), labelAngle: -30, labelOverlap: false };
-      if (part && part.axis && part.axis.labelLimit) part.axis.labelLimit = Math.min(part.axis.labelLimit, Math.round(0.42 * width));
+      if (part && part.axis && part.axis.labelLimit) part.axis.labelLimit = Math.min(part.axis.labelLimit, Math.round(0.52 * width));
     }
   }));
   return spec;
