@@ -429,9 +429,9 @@ MEASURES = {
 WORDS = {
     "bags": (
         "Bags of which one instance decides",
-        f"{SPLITS}-fold cross-validation, up to {REPEATS} times; of"
-        f" {', '.join(name for name in data.BAGS if name in SLOW)} as many of five folds as the"
-        " column of folds says. The single-location classifier"
+        f"{SPLITS}-fold cross-validation, up to {REPEATS} times, and fivefold on"
+        f" {', '.join(name for name in data.BAGS if name in SLOW)}; the column of folds has their"
+        " number. The single-location classifier"
         " chooses by bags held out whether it reads instances through similarities, and whether"
         " it uses the whole bag beside the instance that decides.",
     ),

@@ -2,9 +2,10 @@
 # # How many samples
 #
 # The label is the majority of three of many bits: how many samples single out the three, how many
-# does a learner need, and how many does a bound ask for? Below, "singled out" is the fewest samples
-# for which, with probability 0.8, no other three bits agree with all labels; "Occam" is a number of
-# samples that suffices for an error of 0.1.
+# does a learner need, and how many does a bound ask for?
+#
+# In the table, "singled out" is the fewest samples for which, with probability 0.8, no other three
+# bits agree with all labels; "Occam" is a number of samples that suffices for an error of 0.1.
 
 # %%
 import jax

@@ -53,6 +53,6 @@ def test_parameters_are_shown_by_their_letters_and_long_numbers_short():
 
 
 def test_data_sets_have_the_names_that_readers_know():
-    assert filters.data_name("corel_dogs") == "Corel, dogs"
+    assert filters.data_name("corel_dogs") == "Corel dogs"
     assert filters.data_name("dna, n = 20") == "DNA splices, n = 20"
     assert filters.data_name("some_new_set") == "some new set"

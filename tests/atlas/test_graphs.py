@@ -51,3 +51,17 @@ def test_verdicts_differ_in_form_and_not_only_in_colour():
         for word in ("confirmed", "refuted", "undecided", "outside", "not run")
     }
     assert len({text.replace(word, "") for word, text in marks.items()}) == 5
+
+
+def test_labels_are_broken_where_the_graph_has_no_room():
+    names = [f"m/{letter}" for letter in "abc"]
+    needs = {name: names[:i] for i, name in enumerate(names)}
+    label = "A long name of a claim"
+    nodes = {name: Node(name, label, "confirmed", "") for name in names}
+    widths = {}
+    for room in (350, 1040):
+        tree = ET.fromstring(draw_graph(nodes, needs, "", room))
+        widths[room] = float(tree.get("width"))
+        lines = [text.text for text in tree.iter(f"{SVG}text")]
+        assert " ".join(lines) == " ".join([label] * 3)
+    assert widths[350] <= 350 < widths[1040] <= 1040

@@ -1,4 +1,4 @@
-from attlas.atlas.guides import ORDER, link_claims, read_guides, render_guide
+from attlas.atlas.guides import ORDER, link_claims, link_pages, read_guides, render_guide
 
 
 def test_every_guide_is_a_page_in_the_order_a_reader_wants():
@@ -25,3 +25,10 @@ def test_claims_with_a_page_are_led_to():
     assert link_claims(text, {"a/known"}, "../") == text.replace(
         "<code>a/known</code>", '<a href="../a/known.html"><code>a/known</code></a>'
     )
+
+
+def test_an_article_links_only_to_pages_that_are_there():
+    body = '<a href="../tightness.html">bounds</a>, <a href="other.html">another</a>'
+    pages = {"tightness.html", "articles/third.html"}
+    found = link_pages(body, "articles/this.html", pages)
+    assert found == '<a href="../tightness.html">bounds</a>, another'

@@ -62,6 +62,7 @@ class TestTheNotesOfAMap:
         texts = [notes.remark, *notes.ideas.values(), *(q.answer for q in notes.questions)]
         texts += [item.about for item in notes.items] + [item.why for item in notes.items]
         texts += [text for symbol in notes.symbols for text in (f"${symbol.tex}$", symbol.means)]
+        texts += [term.means for term in notes.terms]
         for text in [*texts, *(finding.words for finding in notes.findings)]:
             assert "\\" not in mathml(text).striptags(), text
 

@@ -21,9 +21,13 @@ KIND = {
 def test_what_trails_is_said():
     assert summary_of(KIND) == [
         "dogs: behind SVM.",
-        "musk: the means of every other method are better, within the intervals.",
+        "musk: the means of every other method are better, within their intervals.",
     ]
     assert summary_of({**KIND, "rows": KIND["rows"][-1:]}) == []
+    one = [{**KIND["rows"][1], "ahead": [0.1, 0.05, 0.15]}, KIND["rows"][2]]
+    assert summary_of({**KIND, "rows": one}) == [
+        "musk: the mean of forest is better, within its interval."
+    ]
     sizes = [{**KIND["rows"][3], "data": f"dna, n = {n}"} for n in (50, 400)]
     assert summary_of({**KIND, "rows": sizes}) == ["DNA splices, n = 50 and 400: behind SVM."]
 

@@ -8,6 +8,7 @@ from attlas.atlas.symbols import (
     letters_of,
     lines_of,
     shown_symbols,
+    shown_terms,
     symbols_in,
     unexplained,
 )
@@ -16,6 +17,15 @@ from attlas.lab.shipped import read_shipped
 
 CATALOGUE = catalogue()
 NOTES = notes_of(CATALOGUE.values())
+
+
+def test_every_term_is_explained_on_some_page_and_only_where_it_is_used():
+    shown = {id: shown_terms(claim, NOTES[claim.map]) for id, claim in CATALOGUE.items()}
+    met = {(id.partition("/")[0], term.word) for id, terms in shown.items() for term in terms}
+    assert met == {(name, term.word) for name, notes in NOTES.items() for term in notes.terms}
+    words = {term.word for term in shown["single-location/schedule-run"]}
+    assert {"oracle", "swapped point", "random start"} <= words and "linear attention" not in words
+    assert "state" not in {term.word for term in shown["latent-posterior/one-constant"]}
 
 
 @pytest.mark.parametrize("id", CATALOGUE)

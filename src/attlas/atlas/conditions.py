@@ -47,7 +47,16 @@ def with_formulas(words: str, letters: Mapping[str, str], parameters: Iterable[s
 def _legible(text: str) -> str:
     """With numbers as a reader writes them, outside formulas."""
     pieces = text.split("$")
-    return "$".join(piece if place % 2 else legible(piece) for place, piece in enumerate(pieces))
+    return "$".join(piece if place % 2 else _spaced(piece) for place, piece in enumerate(pieces))
+
+
+def _spaced(text: str) -> str:
+    """With a space that does not break the line before a per cent sign and after ±."""
+    return re.sub(
+        r"± (?=\d)",
+        "±\N{NO-BREAK SPACE}",
+        re.sub(r"(?<=\d) ?%", "\N{NO-BREAK SPACE}%", legible(text)),
+    )
 
 
 def _expression(words: str, start: int, known: Mapping[str, str]) -> tuple[list[str], int] | None:
@@ -102,7 +111,7 @@ def _tex(tokens: list[str], known: Mapping[str, str]) -> str:
     text = re.sub(r"\^ (\w+)", r"^{\1}", text)
     operand = r"((?:\\mathrm\{[^}]*\}|\\?\w+(?:\.\d+)?)(?:\^\{\w+\})?)"
     text = re.sub(rf" {operand}/ ?{operand}", r" \\frac{\1}{\2}", text)
-    text = re.sub(r"(\\mathrm\{[^}]*\}) (?=\\mathrm|\()", r"\1\\,", text)
+    text = re.sub(r"(\\mathrm\{[^}]*\}) (?=\\(?!le|ge|cdot)|\()", r"\1\\,", text)
     text = re.sub(r"(\d) (?=\\(?!le|ge|cdot)|[A-Za-z])", r"\1\\,", text)
     while found := re.search(r"\\sqrt\(([^()]*)\)", text):
         text = f"{text[: found.start()]}\\sqrt{{{found[1].strip()}}}{text[found.end() :]}"

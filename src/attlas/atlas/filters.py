@@ -98,8 +98,8 @@ DATA_SETS = {
     "musk2": "Musk 2",
     "elephant": "images of elephants",
     "ucsb_breast_cancer": "UCSB breast cancer",
-    "birds_brown_creeper": "birds, brown creeper",
-    "corel_dogs": "Corel, dogs",
+    "birds_brown_creeper": "birds (brown creeper)",
+    "corel_dogs": "Corel dogs",
     "web_recommendation_1": "web recommendation 1",
     "dna": "DNA splices",
     "votes": "House votes",
@@ -115,6 +115,12 @@ def data_name(text: str) -> str:
     """The name of a data set, and what is said of it after a comma, as a reader knows it."""
     name, comma, rest = text.partition(",")
     return f"{DATA_SETS.get(name, name.replace('_', ' '))}{comma}{rest}"
+
+
+def data_named(text: str) -> str:
+    """A sentence with the names of data sets as a reader knows them."""
+    known = "|".join(name for name in DATA_SETS if "_" in name)
+    return re.sub(rf"\b(?:{known})\b", lambda name: DATA_SETS[name[0]], text)
 
 
 def size_of(svg: str) -> tuple[str, str]:

@@ -1,14 +1,17 @@
 """Which claim rests on which, drawn: layers from left to right, a mark and a link a claim."""
 
 import html
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attlas.claims.claim import KINDS
 
-ROW, LETTER, GAP, MARGIN = 21.0, 6.1, 46.0, 12.0
-"""Pixels: height of a row, width of a letter, from a label to the next layer, around everything."""
-
+ROW, LINE, LETTER, GAP, MARGIN = 21.0, 11.0, 6.5, 34.0, 12.0
+"""Pixels: height of a row and of each further line of a label, width of a letter, from a label to
+the next layer, around everything."""
+SCREEN, PHONE = 1040.0, 350.0
+"""Pixels that a page has from side to side."""
 SWEEPS = 4
 
 # Form as well as colour tells the verdicts apart.
@@ -37,9 +40,16 @@ class Node:
     link: str
     kind: str = ""
 
+    letters: int = 60
+    """Letters in a line of the label, if words allow it."""
+
+    @property
+    def lines(self) -> list[str]:
+        return textwrap.wrap(self.label, self.letters, break_long_words=False)
+
     @property
     def width(self) -> float:
-        return 10 + LETTER * len(self.label)
+        return 10 + LETTER * max(map(len, self.lines), default=0)
 
 
 def layers(needs: Mapping[str, Sequence[str]]) -> list[list[str]]:
@@ -85,32 +95,44 @@ def _mean(values: Sequence[float], otherwise: float) -> float:
     return sum(values) / len(values) if values else otherwise
 
 
-def draw_graph(nodes: Mapping[str, Node], needs: Mapping[str, Sequence[str]], title: str) -> str:
-    """The graph as SVG, in the colours of the page it stands in, without ids not in `nodes`."""
+def draw_graph(
+    nodes: Mapping[str, Node], needs: Mapping[str, Sequence[str]], title: str, room: float = SCREEN
+) -> str:
+    """The graph as SVG, in the colours of the page it stands in, without ids not in `nodes`.
+
+    Labels are broken into lines where it would otherwise be wider than `room` pixels.
+    """
     needs = {
         id: [other for other in on if other in nodes] for id, on in needs.items() if id in nodes
     }
     columns = layers(needs)
+    for letters in (60, 20, 15, 12, 9):
+        nodes = {id: replace(node, letters=letters) for id, node in nodes.items()}
+        widths = [max(nodes[id].width for id in column) for column in columns]
+        if sum(widths) + GAP * (len(widths) - 1) + 2 * MARGIN <= room:
+            break
     place: dict[str, tuple[float, float]] = {}
     x = MARGIN
     for column in columns:
         y = MARGIN
         for id in column:
             wished = _mean([place[o][1] for o in needs[id] if o in place], y)
-            y = max(y, min(wished, y + 6 * ROW))
+            half = _half(nodes[id])
+            y = max(y + half, min(wished, y + 4 * ROW))
             place[id] = (x, y)
-            y += ROW
+            y += ROW + half
         x += max(nodes[id].width for id in column) + GAP
     width = x - GAP + MARGIN
-    bottom = max((y for _, y in place.values()), default=-ROW + MARGIN)
+    bottom = max((y + _half(nodes[id]) for id, (_, y) in place.items()), default=-ROW + MARGIN)
     alone = [id for id in nodes if id not in place]
     if alone:
         wide = max(nodes[id].width for id in alone) + GAP / 2
-        across = max(1, int((max(width, 700) - MARGIN) // wide))
+        row = ROW + LINE * (max(len(nodes[id].lines) for id in alone) - 1)
+        across = max(1, int((max(width, min(room, 700)) - MARGIN) // wide))
         for i, id in enumerate(alone):
-            place[id] = (MARGIN + wide * (i % across), bottom + (2 + i // across) * ROW)
+            place[id] = (MARGIN + wide * (i % across), bottom + (2 + i // across) * row)
         width = max(width, MARGIN + wide * min(across, len(alone)))
-        bottom = max(y for _, y in place.values())
+        bottom = max(y + _half(nodes[id]) for id, (_, y) in place.items())
     lines = [_line(nodes[other], id, place) for id, on in needs.items() for other in on]
     marks = [_mark(nodes[id], *place[id]) for id in place]
     height = bottom + MARGIN
@@ -119,6 +141,11 @@ def draw_graph(nodes: Mapping[str, Node], needs: Mapping[str, Sequence[str]], ti
         f' aria-label="{html.escape(title)}" viewBox="0 0 {width:.0f} {height:.0f}"'
         f' width="{width:.0f}" height="{height:.0f}">{"".join(lines)}{"".join(marks)}</svg>'
     )
+
+
+def _half(node: Node) -> float:
+    """By how much the lines of a label reach above and below those of a single one."""
+    return LINE / 2 * (len(node.lines) - 1)
 
 
 def _line(start: Node, end: str, place: Mapping[str, tuple[float, float]]) -> str:
@@ -133,9 +160,13 @@ def _line(start: Node, end: str, place: Mapping[str, tuple[float, float]]) -> st
 
 def _mark(node: Node, x: float, y: float) -> str:
     name = html.escape(node.id)
+    label = "".join(
+        f'<text x="10" y="{4 - _half(node) + LINE * i:g}">{html.escape(line)}</text>'
+        for i, line in enumerate(node.lines)
+    )
     return (
         f'<a href="{html.escape(node.link)}" data-id="{name}" class="{colour_of(node.kind)}" '
         f'aria-label="{html.escape(node.label)}, {node.word}, {html.escape(node.kind)}">'
         f'<g transform="translate({x:.0f} {y:.0f})">'
-        f'{MARKS[node.word]}<text x="10" y="4">{html.escape(node.label)}</text></g></a>'
+        f"{MARKS[node.word]}{label}</g></a>"
     )

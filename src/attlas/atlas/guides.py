@@ -1,6 +1,7 @@
 """The guides in docs/, as pages."""
 
 import itertools
+import posixpath
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -95,6 +96,16 @@ def link_claims(body: str, known: Collection[str], root: str, titles: bool = Fal
     return Markup(re.sub(r"<code>([a-z0-9-]+/[a-z0-9-]+)</code>", link, body))
 
 
+def link_pages(body: str, here: str, pages: Collection[str]) -> Markup:
+    """The text of the page `here`, without links to pages that are not among `pages`."""
+
+    def link(found: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(here), found[1]))
+        return found[0] if target in pages else found[2]
+
+    return Markup(re.sub(r'<a href="([\w./-]+\.html)">(.*?)</a>', link, body))
+
+
 def _strip_markup(text: str) -> str:
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("`", "").replace("*", "")
 
@@ -107,7 +118,7 @@ def _convert(children: list[Token]) -> Iterator[Token]:
             target = str(token.attrGet("href") or "")
             if re.fullmatch(r"[\w-]+\.md(#.*)?", target):
                 token.attrSet("href", target.replace(".md", ".html"))
-            elif not target.startswith("#"):
+            elif not re.fullmatch(r"[\w./-]+\.html", target) and not target.startswith("#"):
                 dropped += 1
                 continue
         elif token.type == "text" and "$" in token.content:

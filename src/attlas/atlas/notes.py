@@ -85,6 +85,19 @@ class Symbol:
 
 
 @dataclass(frozen=True)
+class Term:
+    """A word of the map's claims, the other `forms` in which it occurs, and what it means."""
+
+    word: str
+    means: str
+    forms: tuple[str, ...] = ()
+
+    def occurs_in(self, text: str) -> bool:
+        every = "|".join(map(re.escape, (self.word, *self.forms)))
+        return re.search(rf"(?<!\w)(?:{every})(?!\w)", text, re.IGNORECASE) is not None
+
+
+@dataclass(frozen=True)
 class Notes:
     """All notes of a map. `picture` names claims; the figure of the first that is there is the
     map's picture on the index, and `teaser` the sentence below it. `thresholds` names claims whose
@@ -107,6 +120,7 @@ class Notes:
     formulas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     published: Mapping[str, str] = field(default_factory=dict)
     symbols: tuple[Symbol, ...] = ()
+    terms: tuple[Term, ...] = ()
     articles: tuple[Article, ...] = ()
     explorers: tuple[Explorer, ...] = ()
     showpieces: tuple[Showpiece, ...] = ()
@@ -124,6 +138,7 @@ ENTRIES = {
     "items": Item,
     "findings": Finding,
     "symbols": Symbol,
+    "terms": Term,
     "articles": Article,
     "explorers": Explorer,
     "showpieces": Showpiece,

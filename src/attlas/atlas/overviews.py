@@ -65,6 +65,7 @@ def forest_figure(kind: Mapping[str, Any], rows: int | None = None) -> Figure:
             x=f"ours ahead by ({kind['measures'][0]})",
             y="",
             legend={"standing": "ours is"},
+            domain={"standing": ("level", "behind", "ahead")},
             width=480,
             height=ROW * max(2, len(table) + groups),
         )
@@ -91,21 +92,28 @@ def forest_table(kind: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def summary_of(kind: Mapping[str, Any]) -> list[str]:
-    """Where ours does worse, a line for each kind of it: behind some methods beyond doubt, or with
-    a lower mean than every other method or most of them."""
+    """Where ours is not the best, a line for each way in which it is not: behind some methods
+    beyond doubt, or with a lower mean."""
     found: dict[str, list[str]] = {}
     for data in dict.fromkeys(row["data"] for row in kind["rows"]):
         rows = [row for row in kind["rows"] if row["data"] == data and row["ahead"]]
         behind = [row["method"] for row in rows if standing(row["ahead"]) == "behind"]
-        losses = sum(row["ahead"][0] < 0 for row in rows)
+        better = [row["method"] for row in rows if row["ahead"][0] < 0]
         if behind:
-            found.setdefault(f"behind {' and '.join(behind)}", []).append(data)
-        elif losses > len(rows) / 2:
-            others = "every other method" if losses == len(rows) else "most other methods"
-            words = f"the means of {others} are better, within the intervals"
+            found.setdefault(f"behind {_listed(behind)}", []).append(data)
+        elif len(better) == 1:
+            words = f"the mean of {better[0]} is better, within its interval"
+            found.setdefault(words, []).append(data)
+        elif better:
+            others = "every other method" if len(better) == len(rows) else _listed(better)
+            words = f"the means of {others} are better, within their intervals"
             found.setdefault(words, []).append(data)
     order = sorted(found, key=lambda words: not words.startswith("behind"))
     return [f"{_together(found[words])}: {words}." for words in order]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _together(names: Sequence[str]) -> str:

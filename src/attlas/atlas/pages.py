@@ -34,13 +34,13 @@ from attlas.atlas.drawings import (
 from attlas.atlas.explorers import Explorer
 from attlas.atlas.folders import LIST, check_folder, replaced, write_errors_named
 from attlas.atlas.formulas import display, mathml, stated
-from attlas.atlas.graphs import Node, colour_of, draw_graph
-from attlas.atlas.guides import link_claims, read_guides
+from attlas.atlas.graphs import PHONE, SCREEN, Node, colour_of, draw_graph
+from attlas.atlas.guides import link_claims, link_pages, read_guides
 from attlas.atlas.notebooks import Notebook, notebook_files, read_notebook
 from attlas.atlas.notes import Notes, notes_of
 from attlas.atlas.reference import read_reference
 from attlas.atlas.speed import read_speed, short
-from attlas.atlas.symbols import lines_of, shown_symbols, symbols_in, unexplained
+from attlas.atlas.symbols import lines_of, shown_symbols, shown_terms, symbols_in, unexplained
 from attlas.atlas.titles import title_of
 from attlas.audit import gallery
 from attlas.audit.auditing import kept_audit
@@ -124,6 +124,7 @@ def environment() -> jinja2.Environment:
         "linked": link_claims,
         "mathml": mathml,
         "numbers": filters.format_numbers,
+        "paged": link_pages,
         "powers": raise_powers,
         "prose": filters.prose,
         "render_prose": render_prose,
@@ -132,12 +133,14 @@ def environment() -> jinja2.Environment:
         "size": filters.size_of,
         "standing": filters.standing,
         "data_name": filters.data_name,
+        "data_named": filters.data_named,
         "stated": stated,
         "told": filters.told,
         "value": filters.show_value,
     }
     templates.globals |= {"version": attlas.__version__, "root": "", "menu": (), "kinds": KINDS}
-    templates.globals |= {"shown_symbols": shown_symbols, "symbols_in": symbols_in}
+    shown = {"shown_symbols": shown_symbols, "shown_terms": shown_terms, "symbols_in": symbols_in}
+    templates.globals |= shown
     return templates
 
 
@@ -339,7 +342,9 @@ class _Writer:
         for name in article.insets("figure"):
             drawn[name] = render_specification(article.specification(name), self.atlas.cache)
             self._save(f"articles/{name}.svg", drawn[name].svg)
-        self._write_page(article.path, "article.html", article=article, drawn=drawn)
+        articles = {other.path for other in self.atlas.articles}
+        pages = self._linked() | articles | {page.path for page in PAGES}
+        self._write_page(article.path, "article.html", article=article, drawn=drawn, pages=pages)
 
     def _write_notebook(self, notebook: Notebook) -> None:
         """Write a notebook, its script and its figures."""
@@ -461,4 +466,5 @@ def _graph(name: str, results: Sequence[Result], root: str = "", centre: str = "
         id: [other for other in claim.needs if centre in ("", id, other)]
         for id, claim in ((result.claim.id, result.claim) for result in results)
     }
-    return draw_graph(nodes, needs, f"Which claim of {name} rests on which")
+    room = PHONE if centre else SCREEN
+    return draw_graph(nodes, needs, f"Which claim of {name} rests on which", room)

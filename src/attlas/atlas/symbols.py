@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from attlas.atlas.conditions import with_formulas
-from attlas.atlas.notes import Notes, Symbol
+from attlas.atlas.notes import Notes, Symbol, Term
 from attlas.claims import Claim
 
 KNOWN = frozenset((r"\pi", "e", "E", "P", "O", "o", r"\mathbb", "i", "j", "N", "I"))
@@ -104,6 +104,14 @@ def shown_symbols(claim: Claim, notes: Notes, lines: Iterable[str] = ()) -> list
     found = [s for s in notes.symbols if s.occurs_in(claim) or (s.tex in drawn and not s.claims)]
     own = {symbol.tex for symbol in found if symbol.claims}
     return [symbol for symbol in found if symbol.claims or symbol.tex not in own]
+
+
+def shown_terms(claim: Claim, notes: Notes) -> list[Term]:
+    """The words of the map that a claim's page explains: those of its statement, of its words, of
+    its hypotheses and of its control."""
+    assumed = (hypothesis.words for hypothesis in claim.hypotheses if not hypothesis.defining)
+    text = " ".join((claim.statement, claim.words, claim.control.said(), *assumed))
+    return [term for term in notes.terms if term.occurs_in(text)]
 
 
 def symbols_in(text: str, notes: Notes, slugs: Iterable[str] = ()) -> list[Symbol]:

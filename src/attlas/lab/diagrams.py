@@ -310,7 +310,7 @@ def _lines(frame: pd.DataFrame, x: str, beside: Sequence[str]) -> alt.LayerChart
     crosses = _crosses(every).encode(
         y=alt.value("height"), yOffset=alt.value(-9), tooltip=[x, *beside, "status:N"]
     )
-    return bands + line + crosses
+    return bands + line + crosses if frame["low"].notna().any() else line + crosses
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:

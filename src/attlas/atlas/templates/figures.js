@@ -66,10 +66,14 @@ function fitted(source, state, width, room) {
   delete spec.title;
   spec.background = "transparent";
   spec.padding = 4;
+  if (spec.facet && spec.facet.column && !spec.facet.row) { // panels side by side that may stand one below another
+    spec.columns = new Set(rowsOf(spec, {}, spec.data).map((row) => row[spec.facet.column.field])).size;
+    spec.facet = spec.facet.column;
+  }
   const narrow = width < NARROW, single = !spec.concat && !spec.vconcat && !spec.hconcat && !spec.facet;
   let across = spec.concat || spec.facet ? spec.columns || (spec.concat || [1, 2]).length : spec.hconcat ? spec.hconcat.length : 1;
   if (narrow) across = 1;
-  if (spec.concat || spec.facet) spec.columns = across;
+  if (spec.concat || (spec.facet && !spec.facet.row)) spec.columns = across;
   for (const outer of panels(spec)) {
     const nested = Boolean(outer.facet && outer.spec), view = nested ? outer.spec : outer, inside = nested && !narrow ? outer.columns || 1 : 1;
     if (nested) outer.columns = inside;

@@ -344,8 +344,8 @@ CLASS_NAMES = {
     r" 4B_uB_vR^2/\epsilon) + d\ln(1 + 4B_vR/\epsilon)$, for sequences of any length;"
     r" the supremum is certified in the plane.",
     words="How well heads of given norms can fit coin flips has a bound in which the length of the"
-    " sequences does not occur. It is not sharp: random sequences of four tokens reach a sixth of"
-    " it.",
+    " sequences does not occur. It is not sharp: on random sequences of four tokens a search"
+    " finds a sixth of it.",
     hypotheses=(
         FEW_DRAWS,
         defining(

@@ -126,7 +126,7 @@ Object.assign(attlas, (() => {
     const names = [...alphabet, "□"], half = width / 2;
     ["softmax", "CME"].forEach((who, k) => {
       const weights = told[read].weights[who], every = ["softmax", "CME"].flatMap(name => told[read].weights[name].flat());
-      const high = Math.ceil(10 * Math.max(0.2, ...every)) / 10, low = Math.floor(10 * Math.min(0, ...every) + 0.3) / 10;
+      const high = Math.ceil(10 * Math.max(0.2, ...every)) / 10, low = Math.floor(10 * Math.min(0, ...every)) / 10;
       const left = k * half + 34, right = (k + 1) * half - 6, top = 28, bottom = height - 24, Y = w => bottom + (w - low) / (high - low) * (top - bottom), slot = (right - left) / names.length;
       pen.fillStyle = colours.ink;
       pen.textAlign = "left";

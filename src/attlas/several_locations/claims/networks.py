@@ -41,9 +41,9 @@ def value_there(teacher: Any, tokens: Tokens, noise: Any) -> Any:
     origin="ours",
     reference="a nonlinear network without attention, after Proposition 3",
     statement=r"One informative token at a place $J$ uniform among $L$, all spreads 1,"
-    r" $y = \langle X_J, v^*\rangle$. What reads the whole sequence through $w$ linear functionals,"
-    r" such as a network of width $w$ with any activation and anything behind it, has a risk of at"
-    r" least $1 - w/L$. Trained networks $\sum_{j \le w}a_j\tanh(\sum_l\langle X_l,"
+    r" $y = \langle X_J, v^*\rangle$. A predictor that reads the whole sequence through $w$ linear"
+    r" functionals, such as a network of width $w$ with any activation and anything behind it, has"
+    r" a risk of at least $1 - w/L$. Trained networks $\sum_{j \le w}a_j\tanh(\sum_l\langle X_l,"
     r" u_{lj}\rangle + b_j) + c$, the best of several starts on fresh sequences, stay above it,"
     r" and for $w \le L/2$ one softmax head with one key and one value is below it.",
     words="Without attention a unit is needed for every place where the token may be. Attention"

@@ -139,9 +139,10 @@ def gates_in_order(cell: Setting, draws: Draws) -> Values:
 
 @gates_in_order.figure
 def excess_of_gates(evidence: xr.Dataset) -> Figure:
-    names = [{"identity": "linear attention"}.get(name, name) for name in ORDER]
+    words = {"identity": "linear attention", "step": "threshold", "relu": "ReLU"}
+    names = [words.get(name, name) for name in ORDER]
     shown, texts = evidence.assign_coords(gate=names), ("Six gates at their best", "k = k*, v = v*")
-    return excess_lines(shown, "dim", *texts, x="d", color="gate")
+    return excess_lines(shown, "dim", *texts, x="dimension d", color="gate")
 
 
 @single_location.claim(

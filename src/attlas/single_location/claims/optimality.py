@@ -172,7 +172,7 @@ def oracle_optimality(cell: Setting, draws: Draws) -> Values:
 def excess_on_the_ladder(evidence: xr.Dataset) -> Figure:
     title, y = "The oracle becomes optimal", "excess risk of the oracle"
     note = "points: simulation, whose errors are smaller than a point"
-    figure = Figure(evidence, title, note, x="d", y=y, log="xy")
+    figure = Figure(evidence, title, note, x="dimension d", y=y, log="xy")
     figure.lines("x", {"predicted": "closed form", "limit": "4/π √(L/d)"})
     return figure.points("x", {"measured": "simulation"})
 
@@ -388,11 +388,18 @@ def gap_exponents(cell: Setting, draws: Draws) -> Values:
 def gaps_against_dimension(evidence: xr.Dataset) -> Panels:
     formats, color = {"y": ".0e"}, "predictor"
     gaps = against_formula(
-        evidence, "dim", color=color, x="d", y="excess risk", log="y", zero="-x", format=formats
+        evidence,
+        "dim",
+        color=color,
+        x="dimension d",
+        y="excess risk",
+        log="y",
+        zero="-x",
+        format=formats,
     ).lines("dim", "erf", theory=True)
     ratio, spread = (evidence[name] / evidence["predicted"] for name in ("measured", "error"))
     ratios = evidence.assign(ratio=ratio, spread=spread)
-    below = Figure(ratios, x="d", y="sampled / formula", zero="-x-y", height=90)
+    below = Figure(ratios, x="dimension d", y="sampled / formula", zero="-x-y", height=90)
     below.lines("dim", "ratio", points=True, error="spread", color=color).rule(1)
     note = "lines: formulas; points: tilted sampling; dashed: erf attention"
     title = "Exponentially small gaps"
@@ -438,4 +445,4 @@ def gap_of_erf_attention(evidence: xr.Dataset) -> Figure:
     title = "How far erf attention is from perfect"
     note = "line: closed form; points: simulation, with errors smaller than a point"
     y = "excess risk at the best λ"
-    return against_formula(evidence, "dim", title, note, x="d", y=y, log="xy")
+    return against_formula(evidence, "dim", title, note, x="dimension d", y=y, log="xy")

@@ -36,8 +36,8 @@ there are rare tokens."""
     r" less than $10^{-4}$ of its largest eigenvalue; heads fitted by least squares"
     r" come within 5 % of these risks.",
     words="Where the target is not linear in the deciding token, a linear head keeps an error that"
-    " no number of bags removes. Through similarities to other tokens it falls with their number,"
-    " towards that of the best possible predictor.",
+    " no number of samples removes. Through similarities to random points it falls with their"
+    " number, towards that of the best possible predictor.",
     hypotheses=(
         SAMPLES,
         Hypothesis("gamma = 1: the weights do not see what is read", lambda s: s.gamma == 1),

@@ -165,7 +165,7 @@ def manifold_convergence(cell: Setting, draws: Draws) -> Values:
 @manifold_convergence.figure
 def runs_from_the_manifold(evidence: xr.Dataset) -> Panels:
     first = evidence.isel(cell=[0])
-    place = "d={dim}, L={length}, γ={gamma:.2g}, λ={lam:g}, {start}"
+    place = "d={dim}, {start}"
     ends = Figure(
         evidence[["alignment"]].min("repeat"),
         x="least of |κ|, |ν| at the end of all runs",

@@ -222,8 +222,9 @@ def planar_bound(cell: Setting) -> float:
     r" \frac{12}{\sqrt m}\int_a^1\sqrt{H(\epsilon)}\,d\epsilon\}$ with the entropy $H$ of the"
     r" head, which in the plane does not depend on $T$.",
     words="How well a head can fit coin flips stays below the bound that its norms give, where"
-    " that bound is below the trivial one. The bound is not sharp: heads on random sequences of"
-    " four tokens reach a sixtieth of it.",
+    " that bound is below the trivial one. The bound is not sharp: the largest complexity that a"
+    " search finds, on random sequences of four tokens, is a sixtieth of it; what is compared with"
+    " it is an enclosure from above, which a coarse grid makes larger.",
     hypotheses=(
         DRAWS,
         Hypothesis(

@@ -60,7 +60,7 @@ def worst_pairs(cell: Setting, draws: Draws) -> Values:
     " most twice that amount in sum.",
     rule=Bound(),
     control=Control(
-        "a constant smaller by {size:.2f} than 2",
+        "a constant that is {size:.2f} smaller than 2",
         lambda e, size: {"bound": (1 - size / 2) * e.bound},
         size=1.01,
     ),

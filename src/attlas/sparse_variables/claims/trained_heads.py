@@ -216,8 +216,8 @@ def attention_against_length(evidence: xr.Dataset) -> Figure:
     " the bound of this map asks for as many samples as for the constructed threshold head, to"
     " a factor of ten in the geometric mean over runs, at every length (recipe R without MLP;"
     " 150 steps, 200 at the paper's scale).",
-    words="The bound is not loose because constructed heads are larger than learned ones: for"
-    " both it asks for about as many samples.",
+    words="The bound asks for about as many samples for learned heads as for constructed ones: its"
+    " looseness does not come from the construction.",
     rule=Approximation(margin=1.0, relative=False),
     control=Control(
         "a construction for which it asks for $10^{{{size:.2g}}}$ times as many samples",
