@@ -57,6 +57,7 @@ TRAINED = {
         "order-is-lost",
         "positions-restore",
         "softmax-head-gap",
+        "trained-beside-pooling",
         "trained-ledger",
         "trained-not-minimal",
         "trained-predictor",

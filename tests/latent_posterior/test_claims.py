@@ -14,6 +14,7 @@ from attlas.latent_posterior.claims.forward_pass import (
 )
 from attlas.latent_posterior.claims.gaussian_latents import Changing, said_of_latent, scatter
 from attlas.latent_posterior.claims.in_context import prefixes
+from attlas.latent_posterior.claims.probes import explained_by_perceptron
 from attlas.latent_posterior.claims.runs import finite_runs, or_failed, over_runs
 from attlas.latent_posterior.claims.trained_transfer import (
     exact_number,
@@ -61,6 +62,33 @@ def test_where_a_statement_fails_it_is_outside(store, claim, settings, why):
 def test_too_few_draws_are_bad_input(store):
     with pytest.raises(InputError, match="draws >= 20"):
         run("latent-posterior/cme-error", settings={"draws": 5}, store=store)
+
+
+@pytest.mark.parametrize(
+    ("claim", "settings", "why"),
+    (
+        ("trained-predictor", {"latents": 1}, "latents >= 2"),
+        ("trained-predictor", {"vocabulary": 1}, "vocabulary >= 2"),
+        ("trained-predictor", {"smoothing": -1.0}, "smoothing >= 0"),
+        ("trained-regret", {"labels": 1}, "labels >= 2"),
+        ("order-is-lost", {"vocabulary": 1}, "vocabulary >= 2"),
+        ("trained-beside-pooling", {"runs": 4}, "runs >= 8"),
+    ),
+)
+def test_settings_that_leave_nothing_to_learn_are_bad_input(store, claim, settings, why):
+    with pytest.raises(InputError, match=why):
+        run(f"latent-posterior/{claim}", settings=settings, store=store)
+
+
+def test_a_perceptron_reads_what_a_linear_probe_cannot():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((2, 1200, 3))
+    product = x[..., :1] * x[..., 1:2]
+    assert (abs(explained(x, product)) < 0.1).all()
+    assert (explained_by_perceptron(jax.random.key(0), 5 * x + 2, product) > 0.9).all()
+    # Judged on the second half, where the inputs no longer say what they said on the first.
+    product[:, 600:] = rng.permuted(product[:, 600:], axis=1)
+    assert (explained_by_perceptron(jax.random.key(0), x, product) < 0).all()
 
 
 def test_counts_of_prefixes_grow_by_a_word():
@@ -113,7 +141,7 @@ def test_the_best_local_average_has_the_distance_that_samples_have():
         rng = np.random.default_rng(key)
         tokens, query = np.asarray(seen.tokens, float)[1:, :, :6], np.asarray(seen.query, float)[1:]
         places = np.concatenate([tokens[..., :2], query[:, :, None, :2]], 2)
-        phi = harmonics(np.arctan2(places[..., 1], places[..., 0]), task.powers[1], np)
+        phi = harmonics(np.arctan2(places[..., 1], places[..., 0]), task.powers[1])
         function = (phi * rng.normal(size=(1, CONTEXTS, 1, phi.shape[-1]))).sum(-1)
         tokens[..., 2] = function[..., :-1] + 0.3 * rng.normal(size=tokens.shape[:-1])
         drawn = Data(np.ones((1, CONTEXTS, 6)), None, tokens, query)

@@ -16,6 +16,8 @@ from attlas.latent_posterior.latent_tasks import (
     Pairs,
     Topics,
     draw_runs,
+    fourier_sum,
+    harmonics,
     rbf_powers,
 )
 from attlas.latent_posterior.models import (
@@ -128,6 +130,29 @@ def test_values_of_pairs_are_the_function_and_noise():
     )
     assert (np.asarray(seen.query)[..., 2] == 0).all()
     np.testing.assert_allclose(jnp.linalg.norm(seen.query, axis=-1), 1, atol=1e-6)
+
+
+def test_a_sum_of_harmonics_is_that_by_horners_rule():
+    rng = np.random.default_rng(3)
+    angle, powers, z = rng.uniform(0, 7, (4, 6)), rng.uniform(0.1, 2, 5), rng.normal(size=(4, 10))
+    even, odd = (np.sqrt(powers) * own for own in np.split(z, 2, -1))
+    turned = angle[..., None] * np.arange(5)
+    by_hand = (even[:, None] * np.cos(turned) + odd[:, None] * np.sin(turned)).sum(-1)
+    features = harmonics(angle, powers) @ z[..., None]
+    np.testing.assert_allclose(features[..., 0], by_hand, atol=1e-13)
+    with jax.enable_x64():
+        found = fourier_sum(*map(jnp.asarray, (np.cos(angle), np.sin(angle), even, odd)))
+    np.testing.assert_allclose(found, by_hand, atol=1e-13)
+
+
+def test_values_of_pairs_go_together_as_the_kernel_says():
+    task = Pairs(rbf_powers(0.5, 12)[None], np.array([0.3]), np.array([2]))
+    seen = draw_runs(task, KEYS[:1], 60_000)
+    tokens = np.asarray(seen.tokens, float)[0]
+    kernel = np.exp(((tokens[:, 0, :2] * tokens[:, 1, :2]).sum(-1) - 1) / 0.5)
+    for weight in (1, kernel, 1 - kernel):
+        off = weight * (tokens[:, 0, 2] * tokens[:, 1, 2] - kernel)
+        assert abs(off.mean()) < 5 * off.std() / len(off) ** 0.5
 
 
 def test_the_function_of_pairs_does_not_know_where_it_is_asked():

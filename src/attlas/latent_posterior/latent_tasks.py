@@ -181,9 +181,9 @@ class Pairs(NamedTuple):
         keys, shape = jax.random.split(key, 3), (samples, 1 + longest)
         angle = 2 * jnp.pi * jax.random.uniform(keys[0], shape)
         points = jnp.stack([jnp.cos(angle), jnp.sin(angle)], -1)
-        phi = harmonics(angle, self.powers, jnp)
-        z = jax.random.normal(keys[1], (samples, phi.shape[-1]))
-        function = (phi * z[:, None]).sum(-1)
+        z = jax.random.normal(keys[1], (samples, 2 * self.powers.shape[-1]))
+        even, odd = jnp.split(z * jnp.sqrt(jnp.tile(self.powers, 2)), 2, -1)
+        function = fourier_sum(points[..., 0], points[..., 1], even, odd)
         values = function[:, 1:] + self.noise * jax.random.normal(keys[2], (samples, longest))
         tokens = jnp.concatenate([points[:, 1:], values[..., None]], -1)
         query = jnp.pad(points[:, 0], ((0, 0), (0, 1)))
@@ -198,20 +198,34 @@ class Pairs(NamedTuple):
 
     @staticmethod
     def _posterior_mean(tokens: Any, query: Any, counts: Any, powers: Any, noise: Any) -> Any:
-        phi = harmonics(np.arctan2(tokens[..., 1], tokens[..., 0]), powers, np)
-        asked = harmonics(np.arctan2(query[:, 1], query[:, 0]), powers, np)
+        phi = harmonics(np.arctan2(tokens[..., 1], tokens[..., 0]), powers)
+        asked = harmonics(np.arctan2(query[:, 1], query[:, 0]), powers)
         weighted = (phi * counts[..., None]).swapaxes(1, 2)
         system = weighted @ phi + noise**2 * np.eye(phi.shape[-1])
         z = np.linalg.solve(system, weighted @ tokens[..., 2:])
         return (asked[..., None] * z).sum(1)
 
 
-def harmonics(angle: Float[Any, "*n"], powers: Float[Any, "*#n degrees"], library: Any) -> Any:
-    r"""$\sqrt{p_l}\cos l\vartheta$ and $\sqrt{p_l}\sin l\vartheta$, [*n, 2 degrees], by NumPy or
-    JAX."""
+def harmonics(angle: Float[Any, "*n"], powers: Float[Any, "*#n degrees"]) -> np.ndarray:
+    r"""$\sqrt{p_l}\cos l\vartheta$ and $\sqrt{p_l}\sin l\vartheta$, [*n, 2 degrees]."""
     turned = angle[..., None] * np.arange(powers.shape[-1])
-    both = library.concatenate([library.cos(turned), library.sin(turned)], -1)
-    return both * library.sqrt(library.concatenate([powers, powers], -1))
+    both = np.concatenate([np.cos(turned), np.sin(turned)], -1)
+    return both * np.sqrt(np.concatenate([powers, powers], -1))
+
+
+def fourier_sum(
+    cosine: Float[Array, "n t"],
+    sine: Float[Array, "n t"],
+    even: Float[Array, "n degrees"],
+    odd: Float[Array, "n degrees"],
+) -> Float[Array, "n t"]:
+    r"""$\sum_l a_l\cos l\vartheta + b_l\sin l\vartheta$, a `even` and b `odd`, by Horner's rule: it
+    is the real part of $\sum_l(a_l - ib_l)e^{il\vartheta}$. Sines of every degree would take more
+    time than a step of training."""
+    real = imaginary = jnp.zeros_like(cosine)
+    for a, b in zip(even.T[::-1, :, None], odd.T[::-1, :, None], strict=True):
+        real, imaginary = real * cosine - imaginary * sine + a, real * sine + imaginary * cosine - b
+    return real
 
 
 def rbf_powers(temperature: float, degrees: int) -> Float[np.ndarray, " degrees"]:

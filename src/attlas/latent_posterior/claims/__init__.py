@@ -16,6 +16,7 @@ latent_posterior = Map(
         "excess_risk",
         "lengths",
         "encoders",
+        "probes",
         "gaussian_latents",
         "forward_pass",
         "trained_transfer",

@@ -64,7 +64,11 @@ def kept_beside(
 
 @latent_posterior.measurement(
     "trained-encoders",
-    hypotheses=(RUNS,),
+    hypotheses=(
+        RUNS,
+        defining("latents >= 2 and vocabulary >= 2", lambda s: min(s.latents, s.vocabulary) >= 2),
+        defining("smoothing >= 0", lambda s: s.smoothing >= 0),
+    ),
     quick=Setting(
         latents=3,
         vocabulary=8,

@@ -164,7 +164,7 @@ def split_excess(
         width=4,
         steps=240,
         rate=0.04,
-        runs=40,
+        runs=64,
     ),
     paper=dict(length=(4, 8, 12, 16, 24), samples=(800, 1600, 3200, 6400), steps=480, runs=40),
     cells=whole,

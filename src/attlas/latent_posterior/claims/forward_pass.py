@@ -70,7 +70,7 @@ def random_head(key: Array, attention: str) -> PairHead:
         steps=400,
         batch=64,
         rate=0.2,
-        runs=16,
+        runs=24,
         sequences=1000,
     ),
     paper=dict(length=(8, 16, 32), steps=1500, batch=32, runs=24),
@@ -146,7 +146,7 @@ def best_average(task: Pairs, seen: Data, row: int) -> LocalAverage:
     length, powers = int(task.length[row]), np.asarray(task.powers[row], float)
     keys = np.asarray(seen.tokens, float)[row, :CONTEXTS, :length, :2]
     query = np.asarray(seen.query, float)[row, :CONTEXTS, None, :2]
-    phi, asked = (harmonics(np.arctan2(x[..., 1], x[..., 0]), powers, np) for x in (keys, query))
+    phi, asked = (harmonics(np.arctan2(x[..., 1], x[..., 0]), powers) for x in (keys, query))
     system = phi @ phi.swapaxes(1, 2) + float(task.noise[row]) ** 2 * np.eye(length)
     cross = (asked @ phi.swapaxes(1, 2))[:, 0]  # the system times the weights of Bayes
     scores = (keys @ query.swapaxes(1, 2))[..., 0]
@@ -356,9 +356,7 @@ def posterior_risks(task: Pairs, seen: Data) -> Float[np.ndarray, " run"]:
     risks = []
     for row, (powers, noise) in enumerate(zip(task.powers, task.noise, strict=True)):
         keys, query = (np.asarray(x, float)[row, ..., :2] for x in (seen.tokens, seen.query))
-        phi, asked = (
-            harmonics(np.arctan2(x[..., 1], x[..., 0]), powers, np) for x in (keys, query)
-        )
+        phi, asked = (harmonics(np.arctan2(x[..., 1], x[..., 0]), powers) for x in (keys, query))
         phi = phi * np.asarray(seen.counts, float)[row, ..., None]
         system = np.eye(phi.shape[-1]) + phi.swapaxes(1, 2) @ phi / noise**2
         spread = np.linalg.solve(system, asked[..., None])[..., 0]

@@ -47,7 +47,12 @@ def with_wrong_labels(cell: Setting, words: Float[Any, "run m v"]) -> Float[Any,
 
 @latent_posterior.measurement(
     "trained-in-context",
-    hypotheses=(RUNS, defining("0 < wrong < 1", lambda s: 0 < s.wrong < 1)),
+    hypotheses=(
+        RUNS,
+        defining("0 < wrong < 1", lambda s: 0 < s.wrong < 1),
+        defining("latents >= 2 and labels >= 2", lambda s: min(s.latents, s.labels) >= 2),
+        defining("smoothing > 0: every label has a chance", lambda s: s.smoothing > 0),
+    ),
     quick=Setting(
         latents=3,
         inputs=2,
@@ -59,10 +64,12 @@ def with_wrong_labels(cell: Setting, words: Float[Any, "run m v"]) -> Float[Any,
         steps=1200,
         batch=32,
         rate=0.01,
-        runs=24,
+        runs=36,
         sequences=32,
     ),
-    paper=dict(latents=4, labels=4, length=24, width=32, steps=5000, batch=64, sequences=200),
+    paper=dict(
+        latents=4, labels=4, length=24, width=32, steps=5000, batch=64, runs=24, sequences=200
+    ),
     budget="runs",
     precision="float32",
     long=True,

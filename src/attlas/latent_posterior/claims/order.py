@@ -49,6 +49,8 @@ def chains(cell: Setting, draws: Draws) -> Chains:
         RUNS,
         defining(f"law is {' or '.join(map(repr, LAWS))}", lambda s: s.law in LAWS),
         defining("0 < drift < 1", lambda s: 0 < s.drift < 1),
+        defining("vocabulary >= 2", lambda s: s.vocabulary >= 2),
+        defining("smoothing > 0: every word has a chance", lambda s: s.smoothing > 0),
     ),
     quick=Setting(
         law=LAWS,
