@@ -21,7 +21,7 @@ from attlas.claims import catalogue
 from attlas.kernels import Exponential, cme_attention
 from attlas.order_parameters import Heads, Places, Problem, ValueSum, descend_online
 from attlas.order_parameters import Overlaps as Matrices
-from attlas.order_parameters.descent import Args, Raw, _online_step
+from attlas.order_parameters.descent import Args, Inputs, _online_step
 from attlas.order_parameters.problem import Draw, State, as_problems
 from attlas.several_locations import random_starts
 from attlas.single_location import SingleLocation, descend, risk
@@ -343,14 +343,14 @@ def test_a_step_of_heads_that_part(on_page, p, unit):
     )
     means = np.zeros((4 + p, HEADS["length"]))
     means[0, 0], means[2, 1] = HEADS["signals"]
-    nothing = np.zeros((1, 2, 1))
+    nothing = np.zeros((1, 1, 2))
     for state, batch, given in zip(u, x, found, strict=True):
-        draw = Draw(np.moveaxis(batch - means, 0, -1)[..., None], nothing + 0.5, nothing)
+        draw = Draw(np.moveaxis(batch - means, 0, -1)[None], nothing + 0.5, nothing)
         with jax.enable_x64(True):
             wanted = _online_step("unit" if unit else "none")(
                 State(state[None, :, :4], state[None, :, 4:]),
-                Raw(jax.tree.map(jnp.float32, draw), bartlett[None], 0, True),
-                Args(as_problems(heads_of(p), 1), lambda t: jnp.array([0.1])),
+                Inputs(jax.tree.map(jnp.float32, draw), bartlett[None], 0, True),
+                Args(as_problems(heads_of(p), 1), lambda t: jnp.array([0.1]), None),
             )
         assert given == approx(np.asarray(wanted.u[0]), abs=3e-6)
 

@@ -19,7 +19,7 @@ from attlas.order_parameters import (
     label,
     logistic,
 )
-from attlas.order_parameters.descent import _draw_block
+from attlas.order_parameters.descent import Args, _draw_block, _inputs
 from attlas.order_parameters.problem import Shape
 from attlas.single_location import Overlaps as Five
 from attlas.single_location import SingleLocation
@@ -111,6 +111,28 @@ def test_roots_outside_the_span_are_those_of_wishart_matrices():
         error = (wanted / len(own)) ** 0.5
         assert (abs(own.mean(0) - n * np.eye(3)) < 5 * error).all()
         assert (abs(own.var(0) / wanted - 1) < 0.1).all()
+
+
+@pytest.mark.parametrize(("length", "batch"), [(3, 2), (11, 7), (900, 3)])
+def test_fields_are_made_of_independent_normals(length, batch):
+    """Also where a step has more of them than generators run side by side, and an odd number."""
+    problem = Problem(Places(length, [1.0]), ValueSum(), Heads())
+    size = 40 if length < 900 else 2
+    raw = _draw_block(1, 0, size, batch, size, problem, Shape(length, 2, 2), np.full(16, 9), 0)
+    assert np.prod(raw.seeds.shape[1:]) <= descent.WIDE
+    columns = np.zeros((4, length), np.float32)
+    normals = np.asarray(jax.jit(_inputs)(raw, Args(None, None, columns)).draw.normals)
+    assert normals.shape == (size, 16, 4, length, batch) and normals.dtype == np.float32
+    flat = normals.astype(float).ravel()
+    assert stats.kstest(flat[:: max(1, len(flat) // 20_000)], "norm").pvalue > 1e-3
+    wanted = -(2**23) * np.expm1(-flat.size / 2**23)  # different ones, of 2^23 that there are
+    assert np.unique(normals).size == pytest.approx(wanted, rel=0.005)
+    moments = [np.mean(flat**n) for n in (1, 2, 4)]
+    assert abs(np.array(moments) - [0, 1, 3]).max() < 5 * np.sqrt(96 / len(flat))
+    for axis in range(5):  # neighbours along each axis
+        ahead = np.moveaxis(normals, axis, 0).astype(float)
+        products = ahead[:-1] * ahead[1:]
+        assert abs(products.mean()) < 5 / np.sqrt(products.size)
 
 
 def test_one_degree_of_freedom_too_few_is_seen():

@@ -18,6 +18,7 @@ from attlas.order_parameters import (
     Problem,
     Readout,
     SignedPlace,
+    Tokens,
     ValueSum,
     best_overlaps,
     fixed_points,
@@ -234,6 +235,58 @@ def test_the_oracle_of_linear_attention_is_a_minimum_and_zero_is_a_saddle():
     start = Overlaps(m + 0.05, (m + 0.05) @ (m + 0.05).swapaxes(1, 2) + 0.01 * np.eye(2))
     near = fixed_points(problem, start, points=1 << 9)
     assert (near.speed < 1e-3).all() and near.risk[0] < 0.6 < near.risk[1]
+
+
+def plain_law(uniforms):
+    return Tokens(jnp.zeros((3, 1)), jnp.ones(3), jnp.ones(3))
+
+
+def plain_target(teacher, tokens, noise):
+    return teacher[0, 0]
+
+
+def plain_head(student, present, parameters):
+    return student[0, 0]
+
+
+def test_best_overlaps_of_a_problem_without_numbers():
+    """Four plain functions: the best column is the direction, and leaves nothing."""
+    problem = Problem(plain_law, plain_target, plain_head)
+    best = best_overlaps([problem, problem], 1, directions=1, starts=2, points=64, trips=40)
+    assert best.sizes["problem"] == 2 and (best.risk < 1e-6).all()
+    np.testing.assert_allclose(best.best_m, 1, atol=1e-3)
+
+
+def test_the_error_of_a_gradient_is_the_spread_of_its_repetitions():
+    problem = Problem(Places(4, [1.5]), ValueSum(0.5), Readout(Heads("softmax")))
+    rng = np.random.default_rng(4)
+    directions = np.eye(7)[:, :2]
+    vectors = rng.normal(size=(7, 2)) / 2
+    at = Overlaps.of(vectors[None], directions), {"scale": np.ones(1), "constant": np.zeros(1)}
+    many = [gradient(problem, *at, points=256, seed=seed) for seed in range(40)]
+
+    def off(own, errors):
+        """Spread over seeds by the root of the mean of squared errors."""
+        return np.std(own, axis=0, ddof=1) / np.sqrt((np.asarray(errors) ** 2).mean(0))
+
+    pairs = [
+        *zip(*(map(jax.tree.leaves, (found[:3], found.error[:3])) for found in many), strict=True)
+    ]
+    for own, errors in zip(*(zip(*side, strict=True) for side in pairs), strict=True):
+        assert np.shape(own) == np.shape(errors)
+        assert ((off(own, errors) > 0.5) & (off(own, errors) < 1.6)).all()
+    of_vectors = [found.of_vectors(vectors, directions)[0] for found in many]
+    sets = [found.sets.of_vectors(vectors, directions)[:, 0] for found in many]
+    np.testing.assert_allclose(sets[0].mean(0), of_vectors[0], atol=1e-12)
+    ratio = off(of_vectors, [x.std(0, ddof=1) / 4 for x in sets])
+    assert ((ratio > 0.5) & (ratio < 1.6)).all()
+
+
+def test_derivatives_of_a_closed_form_are_exact():
+    problem = as_problem(SingleLocation(dim=12, length=4), 0.8)
+    found = gradient(problem, Overlaps(0.4 * np.eye(2)[None], np.eye(2)[None]), points=1)
+    assert found.sets is None and found.m.any()
+    assert found.error.m.shape == (1, 2, 2) and not found.error.m.any()
 
 
 def test_growth_rates_are_those_of_the_hessian_by_differences():

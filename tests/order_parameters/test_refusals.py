@@ -16,6 +16,7 @@ from attlas.order_parameters import (
     Tokens,
     ValueSum,
     best_overlaps,
+    covariance_root,
     descend,
     descend_online,
     descend_online_vectors,
@@ -24,6 +25,7 @@ from attlas.order_parameters import (
     risk,
     stability,
 )
+from attlas.order_parameters.refusals import refuse_vectors
 
 HERE = Overlaps(np.zeros((2, 2, 2)), np.tile(np.eye(2), (2, 1, 1)))
 FIRST = Overlaps(HERE.m[:1], HERE.q[:1])
@@ -96,7 +98,103 @@ def test_sound_weights_of_a_user_pass(weights):
 
 
 READ = Problem(Places(4, [2.0]), ValueSum(), Readout(Heads()))
+AT = Overlaps(np.zeros((1, 2, 2)), np.eye(2)[None])
+
+
+def made_of(**pieces):
+    one = {"law": Places(4, [2.0]), "target": ValueSum(), "head": Heads(), **pieces}
+    return Problem(**one)
+
+
+def branches(x, *others):
+    return x[0, 0] if x[0, 0] > 0 else 0.0
+
+
 BAD = {
+    "a target of two arguments": (
+        lambda: risk(made_of(target=lambda teacher, tokens: 1.0), AT),
+        r"the target cannot be made of fields of shape \(4, 2\): TypeError",
+    ),
+    "a target in NumPy": (
+        lambda: risk(made_of(target=lambda t, tokens, noise: np.sin(t[0, 0])), AT),
+        "the target cannot be made .* jax.numpy and jnp.where replace numpy and if",
+    ),
+    "a target that branches": (
+        lambda: risk(made_of(target=branches), AT), "the target cannot .* jnp.where replace"
+    ),
+    "a head that branches": (
+        lambda: risk(made_of(head=branches), AT), "the head cannot read .* jnp.where replace"
+    ),
+    "a head that gives two arrays": (
+        lambda: risk(made_of(head=lambda s, present, p: (s[0, 0], s[0, 1])), AT),
+        "it must give one array",
+    ),
+    "a loss of one argument": (
+        lambda: risk(made_of(loss=lambda x: x), AT), "the loss cannot compare .*TypeError"
+    ),
+    "a law that says of fewer tokens whether they are there": (
+        lambda: risk(
+            made_of(law=lambda u: Tokens(jnp.zeros((4, 2)), jnp.ones(4), jnp.ones(3), np.zeros(1))),
+            AT,
+        ),
+        r"present has the shape \(3,\): it says of each of 4 tokens",
+    ),
+    "no normals for the noise": (
+        lambda: risk(made_of(noises=0), AT), "the target cannot be made .*IndexError"
+    ),
+    "fewer normals than none": (lambda: risk(made_of(noises=-1), AT), "noises = -1"),
+    "a closed form that is no number": (
+        lambda: risk(made_of(exact=lambda m, q: jnp.nan * m.sum()), AT),
+        "the closed form gives .*nan.* one finite number",
+    ),
+    "a closed form of many numbers": (
+        lambda: descend(made_of(exact=lambda m, q: m), AT, step_size=0.1, steps=1),
+        "it must be one finite number",
+    ),
+    "a number of a problem that is none": (
+        lambda: risk(made_of(target=ChosenValue(np.nan)), AT),
+        "target.sharpness of a problem is nan: it must be a number",
+    ),
+    "a word for a number of a problem": (
+        lambda: risk(made_of(head=Heads(lam="sharp")), AT), "head.lam of a problem is 'sharp'"
+    ),
+    "sharpnesses of heads": (lambda: Heads(lam=np.ones(3)), r"lam has the shape \(3,\)"),
+    "heads without values": (lambda: Heads(values=0), "values = 0"),
+    "signals in words": (lambda: Places(4, "loud"), "signals = 'loud': numbers are wanted"),
+    "a background in words": (lambda: problem(background="low"), "background = 'low'"),
+    "points in words": (lambda: risk(problem(), AT, points="many"), "points = 'many'"),
+    "one plain random number": (
+        lambda: risk(problem(), AT, points=1, quasi=False), "points = 1: an error .* at least 2"
+    ),
+    "a seed below 0": (
+        lambda: descend(problem(), AT, step_size=0.1, steps=1, seed=-1), "seed = -1"
+    ),
+    "a seed in words": (
+        lambda: best_overlaps(problem(), 2, directions=2, seed="one"), "seed = 'one'"
+    ),
+    "no trips": (lambda: fixed_points(problem(), AT, trips=0), "trips = 0"),
+    "half a degree of freedom": (
+        lambda: descend_online(
+            problem(), AT, dim=9, batch_size=1, step_size=0.1, steps=1, extra_freedom=0.5
+        ),
+        "extra_freedom = 0.5",
+    ),
+    "overlaps in words": (lambda: risk(problem(), Overlaps("m", "q")), "M = 'm': overlaps are"),
+    "complex overlaps": (
+        lambda: risk(problem(), Overlaps(AT.m * 1j, AT.q)), "matrices of real numbers"
+    ),
+    "one start without its axis": (
+        lambda: refuse_vectors(problem(), np.zeros((9, 2)), np.eye(9)[:, :2]),
+        r"vectors have the shape \(9, 2\): it must be \[repeat, d, p\]",
+    ),
+    "vectors in words": (lambda: Overlaps.of("u", np.eye(4)[:, :2]), "vectors are no array"),
+    "one vector without its axis": (
+        lambda: Overlaps.of(np.ones(4), np.eye(4)[:, :2]), r"vectors have the shape \(4,\)"
+    ),
+    "one direction without its axis": (
+        lambda: Overlaps.of(np.ones((4, 1)), np.ones(4)), r"directions have the shape \(4,\)"
+    ),
+    "a covariance in words": (lambda: covariance_root("K"), "no array of numbers"),
     "weights turned round": (
         lambda: risk(with_weights(lambda s, present: (s.T, 1)), HERE), r"gives the shapes \(6, 1, 4"
     ),

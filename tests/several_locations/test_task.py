@@ -61,6 +61,23 @@ def test_starts_are_overlaps_of_vectors():
     assert start.q[:, 0, 0].mean() == pytest.approx(0.25, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("run", "says"),
+    [
+        (lambda: attention_threshold(1), "length = 1"),
+        (lambda: linear_threshold(10, level=0.5), "level = 0.5: a share of errors"),
+        (lambda: bayes_losses(0, 0, 6, [2.0]), "samples = 0"),
+        (lambda: bayes_losses(0, 9, 1, [2.0, 2.0]), "length = 1: 2 places need"),
+        (lambda: random_starts(0, 3, 2, 4, 3, 1.0), "dim = 3: 4 directions need"),
+        (lambda: random_starts(0, 3, 2, 4, 30, np.nan), "size = nan"),
+        (lambda: random_starts(0, 0, 2, 4, 30, 1.0), "repeats = 0"),
+    ],
+)
+def test_bad_input_is_one_sentence(run, says):
+    with pytest.raises(InputError, match=says):
+        run()
+
+
 def test_heads_that_do_not_part_are_in_a_minimum_of_their_own():
     """Both keys along k1 + k2, reading v1 - v2 with opposite signs; both values along v1 + v2,
     reading k1 - k2: no saddle, all growth rates of the flow are negative."""

@@ -9,6 +9,7 @@ Markov chain with exactly the law of the run in d dimensions, for every $d \ge r
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -52,6 +53,7 @@ from attlas.order_parameters.refusals import refuse_unfit, refuse_vectors
 from attlas.scan import Trajectory, drive, in_groups, iterate
 from attlas.schedules import Schedule, as_schedule
 from attlas.surface import public, refusing
+from attlas.words import Lanes, lanes_of, next_words
 
 LANES = 16
 """Repeats that move together, so that one compiled program serves every number of them."""
@@ -59,6 +61,8 @@ ROOM = 1 << 22
 """Normals that online descent has in memory at a time."""
 SHORT = 16
 """Steps of a block of short runs; they begin with the same numbers."""
+WIDE = 1 << 14
+"""Generators of normals that run side by side, as many as a step has numbers, but no more."""
 
 
 def move(state: State, step: State, constraint: str, outside: Array | None = None) -> State:
@@ -237,8 +241,21 @@ def _dataset(path: Trajectory, m: Any, q: Any, parameters: Any) -> xr.Dataset:
 
 
 class Raw(NamedTuple):
-    """Random numbers of a block of steps: of sequences [step, ..., b, LANES], of Bartlett's roots
-    [step, LANES, p, p]; the steps done before each, and 1 [step], or 0 beyond the last."""
+    """Random numbers of a block of steps: `seeds` [3, ...] of the normals that fields are made of,
+    of which a step has the axes [LANES, r + p, L, b], without as many leading ones as make more
+    than `WIDE`; uniforms and noise [step, LANES, ..., b], Bartlett's roots [step, LANES, p, p]; the
+    steps done before each, and 1 [step], or 0 beyond the last."""
+
+    seeds: Any
+    uniforms: Any
+    noise: Any
+    bartlett: Any
+    time: Any
+    active: Any
+
+
+class Inputs(NamedTuple):
+    """What steps take: the numbers of `Raw`, those of sequences [step, LANES, ..., b]."""
 
     draw: Draw
     bartlett: Any
@@ -249,10 +266,24 @@ class Raw(NamedTuple):
 class Args(NamedTuple):
     problems: Problem
     rates: Any
+    columns: Any  # [r + p, L], for its shape
 
 
-def _unchanged(raw: Raw, args: Args) -> Raw:
-    return raw
+def _inputs(raw: Raw, args: Args) -> Inputs:
+    """Normals are made by the compiled program, three times faster than by NumPy."""
+    each = raw.seeds.shape[1:]
+    sizes = (*raw.uniforms.shape[:2], *args.columns.shape, raw.uniforms.shape[-1])
+
+    def one(state: Lanes, _: None) -> tuple[Lanes, Array]:
+        state, word = next_words(state)
+        # The middles of 2^23 intervals, so that none is 0 or 1.
+        uniform = ((word >> 9).astype(jnp.float32) + np.float32(0.5)) * np.float32(2**-22) - 1
+        return state, np.float32(2**0.5) * jax.lax.erf_inv(uniform)
+
+    seeds = lanes_of(raw.seeds.reshape(3, -1))
+    normals = jax.lax.scan(one, seeds, length=math.prod(sizes) // math.prod(each))[1]
+    draw = Draw(normals.reshape(sizes), raw.uniforms, raw.noise)
+    return Inputs(draw, raw.bartlett, raw.time, raw.active)
 
 
 @functools.cache
@@ -282,11 +313,11 @@ def _online_step(constraint: str) -> Any:
         square = jnp.einsum("pln,qln->pq", turned, turned).astype(float)
         return move(state, step, constraint, scale * root(square) @ bartlett)
 
-    def step(state: State, raw: Raw, args: Args) -> State:
-        problems = at_step(args.problems, raw.time)
-        rates = args.rates(raw.time)
-        moved = jax.vmap(one, (0, 0, -1, 0, 0))(problems, state, raw.draw, raw.bartlett, rates)
-        return jax.tree.map(lambda new, old: jnp.where(raw.active, new, old), moved, state)
+    def step(state: State, inputs: Inputs, args: Args) -> State:
+        problems = at_step(args.problems, inputs.time)
+        rates, draw = args.rates(inputs.time), inputs.draw
+        moved = jax.vmap(one)(problems, state, draw, inputs.bartlett, rates)
+        return jax.tree.map(lambda new, old: jnp.where(inputs.active, new, old), moved, state)
 
     return step
 
@@ -308,23 +339,30 @@ def _draw_block(
     chi variables of n, n - 1, ... degrees on the diagonal and normals below; where none are left
     the column is 0.
     """
-    normals, latents, noise, chi, below = (
-        np.random.Generator(np.random.SFC64(np.random.SeedSequence(seed, spawn_key=place)))
-        for place in ((group, block, use) for use in range(5))
+    words, *streams = (
+        np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(group, block, use)))
+        for use in range(5)
     )
+    latents, noise, chi, below = map(np.random.Generator, streams)
     left = np.maximum(freedom[:, None] - np.arange(shape.p), 0)
     roots = np.tril(below.standard_normal((size, LANES, shape.p, shape.p)), -1)
     roots *= (left > 0)[:, None, :]
     diagonal = np.arange(shape.p)
     roots[..., diagonal, diagonal] = np.sqrt(2 * chi.standard_gamma(left / 2, (size, *left.shape)))
-    lanes = (batch, LANES)
-    draw = Draw(
-        normals.standard_normal((size, shape.r + shape.p, shape.length, *lanes), np.float32),
-        latents.random((size, problem.uniforms, *lanes), np.float32),
-        noise.standard_normal((size, problem.noises, *lanes), np.float32),
-    )
+    each: tuple[int, ...] = (LANES, shape.r + shape.p, shape.length, batch)
+    while len(each) > 1 and math.prod(each) > WIDE:
+        each = each[1:]
+    count = 3 * math.prod(each)
+    seeds = words.random_raw(-(-count // 2)).view(np.uint32)[:count]
     time = block * size + np.arange(size)
-    return Raw(draw, roots, time, time < steps)
+    return Raw(
+        seeds.reshape(3, *each),
+        latents.random((size, LANES, problem.uniforms, batch), np.float32),
+        noise.standard_normal((size, LANES, problem.noises, batch), np.float32),
+        roots,
+        time,
+        time < steps,
+    )
 
 
 @public
@@ -376,6 +414,7 @@ def descend_online(
     numbers = LANES * batch * shape.length * (shape.r + shape.p)
     size = max(1, min(500, ROOM // numbers))
     size = SHORT if steps <= SHORT < size else size
+    columns = np.zeros((shape.r + shape.p, shape.length), np.float32)
 
     def run(number: int, rows: np.ndarray, progress: Any) -> Trajectory:
         state_here, problems_here, rates_here = jax.tree.map(
@@ -386,9 +425,9 @@ def descend_online(
         )
         path = drive(
             _online_step(constraint),
-            _unchanged,
+            _inputs,
             state_here,
-            Args(problems_here, rates_here),
+            Args(problems_here, rates_here, columns),
             draw,
             steps=steps,
             block=size,

@@ -15,6 +15,11 @@ from attlas.order_parameters.problem import Tokens
 from attlas.surface import refusing
 
 
+def _refuse_no_number(name: str, value: Any) -> None:
+    if np.asarray(value).dtype.kind not in "biuf":
+        raise InputError(f"{name} = {value!r}: numbers are wanted")
+
+
 def _refuse_places(
     length: Any,
     signals: Any,
@@ -30,6 +35,8 @@ def _refuse_places(
     whole("extra", extra, 0)
     if shortest is not None:
         whole("shortest", shortest, 1)
+    for name, value in (("signals", signals), ("spread", spread), ("background", background)):
+        _refuse_no_number(name, value)
     signals, background = np.asarray(signals, float), np.asarray(background, float)
     if signals.ndim > 1:
         raise InputError(
@@ -248,6 +255,17 @@ WEIGHTS: dict[str, Callable[[Array, Array], tuple[Array, Any]]] = {
 summed before they are divided."""
 
 
+def _refuse_heads(values: Any, lam: Any, norm: Any, offset: Any) -> None:
+    """A sentence for what no heads have."""
+    whole("values", values, 1)
+    for name, value in (("lam", lam), ("norm", norm), ("offset", offset)):
+        if np.ndim(value):
+            raise InputError(
+                f"{name} has the shape {np.shape(value)}: the heads of a problem share one number,"
+                " and several problems may differ in it"
+            )
+
+
 class Heads(eqx.Module):
     r"""Attention heads that are added: $\sum_h\sum_l w_l(\lambda a - \tfrac n2a^2 - b)\,v_l$.
 
@@ -268,6 +286,7 @@ class Heads(eqx.Module):
     values: int = eqx.field(static=True)
     trailing: bool = eqx.field(static=True)
 
+    @refusing(_refuse_heads)
     def __init__(
         self,
         weights: Any = "softmax",

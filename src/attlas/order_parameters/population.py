@@ -90,7 +90,10 @@ def sequences(problem: Problem, points: Draw) -> Drawn:
     return jax.lax.map(of_block, points)
 
 
-_each_sequences = jax.jit(jax.vmap(sequences, (0, None)))
+@functools.partial(jax.jit, static_argnames="count")
+def _each_sequences(problems: Problem, points: Draw, count: int) -> Drawn:
+    """Sequences [problem, block, ..., n]; problems of plain functions have no numbers to map."""
+    return jax.vmap(sequences, (0, None), axis_size=count)(problems, points)
 
 
 def mean_loss(points: Points, problem: Problem, state: State) -> Array:
@@ -239,17 +242,30 @@ class Gradient(NamedTuple):
     Arguments:
         m: $\partial_MR$ [repeat, p, r]. `q`: $\partial_QR$ [repeat, p, p]. `parameters`: a tree as
             theirs.
+        sets: the same on each of 16 independent sets of sequences [set, repeat, ...], of which the
+            others are means; None where they are exact.
     """
 
     m: Any
     q: Any
     parameters: Any
+    sets: Any = None
+
+    @property
+    def error(self) -> "Gradient":
+        """The standard errors; 0 where the risk has a closed form."""
+        if self.sets is None:
+            return jax.tree.map(np.zeros_like, self)
+        return jax.tree.map(lambda x: x.std(0, ddof=1) / np.sqrt(SETS), self.sets)
 
     @refusing(refuse_product)
     def of_vectors(
         self, vectors: Float[Any, "*s dim p"], directions: Float[Any, "dim r"]
     ) -> Float[np.ndarray, "*repeat dim p"]:
-        r"""$\nabla_UR = W^*(\partial_MR)^\top + U(\partial_QR + \partial_QR^\top)$."""
+        r"""$\nabla_UR = W^*(\partial_MR)^\top + U(\partial_QR + \partial_QR^\top)$.
+
+        Its standard error is read from `sets.of_vectors(...)` along the first axis.
+        """
         return directions @ np.swapaxes(self.m, -1, -2) + np.asarray(vectors) @ (2 * self.q)
 
 
@@ -266,7 +282,8 @@ def gradient(
 ) -> Gradient:
     r"""Derivatives of `risk` in the overlaps, at which $Q - MM^\top = CC^\top$ must be regular.
 
-    From $\partial_CR = 2(\partial_QR)C$ and $\partial_MR|_C = \partial_MR + 2(\partial_QR)M$.
+    From $\partial_CR = 2(\partial_QR)C$ and $\partial_MR|_C = \partial_MR + 2(\partial_QR)M$, as
+    means over 16 sets of sequences, from which `error` is read.
 
     Arguments:
         problem, overlaps, parameters, points, seed: as in `risk`.
@@ -275,19 +292,27 @@ def gradient(
     >>> from attlas.order_parameters import Heads, Overlaps, Places, Problem, ValueSum, gradient
     >>> problem = Problem(Places(3, [3.0]), ValueSum(), Heads("softmax"))
     >>> found = gradient(problem, Overlaps(0.5 * np.eye(2)[None], np.eye(2)[None]), points=256)
-    >>> print(type(found).__name__, found.m.shape, found.q.shape)
-    Gradient (1, 2, 2) (1, 2, 2)
+    >>> print(found.m.shape, found.error.q.shape, bool((found.error.m < 0.2).all()))
+    (1, 2, 2) (1, 2, 2) True
     """
     problems, state, shape = prepare(problem, overlaps, parameters)
-    drawn = draw_points(problems, shape, points, seed)
-    _, g = _gradients(drawn, problems, state)
     if np.linalg.cond(state.c).max() > 1e8:
         raise InputError("Q - M M' is singular: derivatives in the overlaps do not exist there")
-    half = np.asarray(g.c) @ np.linalg.inv(state.c) / 2
-    half = (half + np.swapaxes(half, 1, 2)) / 2
-    return Gradient(
-        np.asarray(g.m) - 2 * half @ state.m, half, jax.tree.map(np.asarray, g.parameters)
-    )
+
+    def on(drawn: Draw) -> Gradient:
+        _, g = _gradients(drawn, problems, state)
+        half = np.asarray(g.c) @ np.linalg.inv(state.c) / 2
+        half = (half + np.swapaxes(half, 1, 2)) / 2
+        return Gradient(
+            np.asarray(g.m) - 2 * half @ state.m, half, jax.tree.map(np.asarray, g.parameters)
+        )
+
+    if problems.exact is not None:
+        return on(_none(problems, shape))
+    each = -(-points // SETS)
+    found = [on(draw_points(problems, shape, each, seed, place)) for place in range(SETS)]
+    sets = jax.tree.map(lambda *x: np.stack(x), *found)
+    return jax.tree.map(lambda x: x.mean(0), sets)._replace(sets=sets)
 
 
 _gradients = jax.jit(functools.partial(repeated, loss_and_gradient))
@@ -401,7 +426,7 @@ def best_overlaps(
     stacked = at_step(as_problems(problems, count), 0)
     shape = check_problem(*jax.tree.map(lambda x: x[0], (stacked, state)))
     drawn, others = (
-        _each_sequences(stacked, draw_points(stacked, shape, points, seed, SETS + i))
+        _each_sequences(stacked, draw_points(stacked, shape, points, seed, SETS + i), count)
         for i in range(2)
     )
     objective = _objective(constraint)

@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 from attlas.errors import InputError
 from attlas.gaussian import Real
 from attlas.schedules import SCHEDULES
+from attlas.surface import refusing
 
 CONSTRAINTS = ("none", "unit", "orthonormal")
 """What the columns of U keep to: nothing, unit length, or an orthonormal frame."""
@@ -44,6 +45,18 @@ class Tokens(NamedTuple):
     latent: Any = ()
 
 
+def _refuse_vectors(vectors: Any, directions: Any) -> None:
+    """A sentence for what are no columns [..., d, p] and [d, r]."""
+    both = (("vectors", vectors, "..., d, p"), ("directions", directions, "d, r"))
+    for name, value, axes in both:
+        try:
+            array = np.asarray(value, float)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} are no array of numbers: [{axes}] is wanted") from None
+        if array.ndim < 2 or (name == "directions" and array.ndim > 2):
+            raise InputError(f"{name} have the shape {array.shape}: it must be [{axes}]")
+
+
 class Overlaps(NamedTuple):
     """Products of the student's columns with the teacher's directions, $M$ [..., p, r], and with
     each other, $Q$ [..., p, p].
@@ -56,6 +69,7 @@ class Overlaps(NamedTuple):
     q: Real
 
     @classmethod
+    @refusing(_refuse_vectors)
     def of(cls, vectors: Float[Any, "*s dim p"], directions: Float[Any, "width r"]) -> "Overlaps":
         """The overlaps of `vectors` with `directions`, which must be orthonormal."""
         vectors, directions = np.asarray(vectors, float), np.asarray(directions, float)
@@ -299,7 +313,10 @@ def covariance_root(covariance: Any) -> Float[np.ndarray, "L L"]:
     [[1.0, 0.5], [0.5, 1.0]]
     >>> tokens = Tokens(mean=np.zeros((2, 1)), root=root, present=np.ones(2))
     """
-    covariance = np.asarray(covariance, float)
+    try:
+        covariance = np.asarray(covariance, float)
+    except (TypeError, ValueError):
+        raise InputError("a covariance that is no array of numbers: [L, L] is wanted") from None
     if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
         raise InputError(f"a covariance of shape {covariance.shape}: it must be a square matrix")
     if not np.allclose(covariance, covariance.T, atol=1e-9):

@@ -4,14 +4,15 @@ These checks stand over what is called from outside (`attlas.surface.refusing`),
 number depends on them. What the engine needs itself is in `check_problem` and `Overlaps.checked`.
 """
 
-from collections.abc import Sequence
+import contextlib
+import textwrap
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
 
-from attlas.errors import InputError
+from attlas.errors import InputError, whole
 from attlas.order_parameters.pieces import ChosenValue, Heads, Places, ValueSum
 from attlas.order_parameters.problem import (
     Draw,
@@ -22,6 +23,8 @@ from attlas.order_parameters.problem import (
     _tried,
     as_problems,
     at_step,
+    draw_sequences,
+    for_each,
 )
 
 
@@ -31,11 +34,24 @@ def refuse_unfit(
     start: Overlaps | None = None,
     parameters: Any = None,
     dim: Any = None,
+    points: Any = 1,
+    seed: Any = 0,
+    quasi: bool = True,
+    trips: Any = 1,
+    extra_freedom: Any = 0,
 ) -> None:
     """Each of several problems, and the parameters of each start, must give finite losses."""
+    whole("points", points, 0)  # 0 where `descend_online` measures no risk
+    if not quasi and points < 2:
+        raise InputError(f"points = {points}: an error of plain random numbers needs at least 2")
+    whole("seed", seed, 0), whole("trips", trips, 1)
+    whole("extra_freedom", extra_freedom, -(2**31))
     at = overlaps if start is None else start
     if at is None or np.shape(at.m)[:1] == (0,):
         raise InputError("no overlaps are given: at least one start is wanted")
+    for name, matrices in zip(("M", "Q"), at, strict=True):
+        if np.asarray(matrices).dtype.kind not in "biuf":
+            raise InputError(f"{name} = {_short(matrices)}: overlaps are matrices of real numbers")
     at = at.checked()
     repeats = len(at.m)
     if dim is not None:
@@ -52,18 +68,18 @@ def refuse_unfit(
         _refuse_problems(problems, State(*at.coordinates(), parameters))
 
 
-def refuse_vectors(
-    problem: Any,
-    vectors: Float[Any, "repeat dim p"],
-    directions: Float[Any, "dim r"],
-    parameters: Any = None,
-) -> None:
+def refuse_vectors(problem: Any, vectors: Any, directions: Any, parameters: Any = None) -> None:
     """`refuse_unfit` for starts that are vectors."""
+    if np.ndim(vectors) != 3:
+        raise InputError(f"vectors have the shape {np.shape(vectors)}: it must be [repeat, d, p]")
     refuse_unfit(problem, Overlaps.of(vectors, directions), parameters=parameters)
 
 
-def refuse_search(problem: Any, columns: Any, directions: Any, parameters: Any = None) -> None:
+def refuse_search(
+    problem: Any, columns: Any, directions: Any, parameters: Any = None, seed: Any = 0
+) -> None:
     """Each of several problems must give finite losses at some overlaps."""
+    whole("seed", seed, 0)
     if not all(isinstance(x, int | np.integer) and x > 0 for x in (columns, directions)):
         return  # `best_overlaps` says which
     problems, count = _listed(problem), len(_listed(problem))
@@ -109,6 +125,8 @@ def _refuse_dim(dim: Any, repeats: int) -> None:
 def _refuse_problems(problems: Sequence[Problem], state: State) -> None:
     """Their pieces must fit each other, and losses of all but the first be finite: those of the
     first `check_problem` tries itself."""
+    for one in problems:
+        _refuse_numbers(one)
     with jax.enable_x64(True):
         stacked = at_step(as_problems(problems, len(problems)), 0)
         one, here = jax.tree.map(lambda x: x[0], (stacked, state))
@@ -139,36 +157,89 @@ def _refuse_pieces(problem: Problem, state: State) -> int:
     """The tokens of a problem whose ready pieces fit each other; 0 if `check_problem` will refuse
     it for the shapes of its law."""
     law, target = problem.law, problem.target
+    for name in ("uniforms", "noises"):
+        whole(name, getattr(problem, name), 0)
     if problem.uniforms < (asked := getattr(law, "uniforms", 0)):
         raise InputError(
             f"uniforms = {problem.uniforms}: the law makes its latent of {asked} uniform numbers"
         )
-    try:
+    with _refused(f"the law cannot make tokens of {problem.uniforms} uniform numbers"):
         tokens = jax.eval_shape(law, np.zeros(problem.uniforms))
-    except InputError:
-        raise
-    except Exception as error:  # a function of the caller's
-        raise InputError(
-            f"the law cannot make tokens of {problem.uniforms} uniform numbers:"
-            f" {type(error).__name__}: {error}"
-        ) from error
     if not isinstance(tokens, Tokens):
-        raise InputError(f"the law gives {tokens!r}: it must give Tokens(mean, root, present)")
+        raise InputError(
+            f"the law gives {_short(tokens)}: it must give Tokens(mean, root, present)"
+        )
     (p, r), shape = state.m.shape, np.shape(tokens.mean)
     if len(shape) != 2 or shape[1] != r:
         return 0
-    _refuse_target(target, law, r)
-    if isinstance(inner := getattr(problem.head, "head", problem.head), Heads):
-        _refuse_weights(inner, p, shape[0])
-    try:
-        jax.eval_shape(problem.head, np.zeros((shape[0], p)), np.ones(shape[0]), state.parameters)
-    except (InputError, TypeError, ValueError):
-        return int(shape[0])  # `check_problem` says so
-    except Exception as error:
+    length = int(shape[0])
+    if np.shape(tokens.root) not in ((length,), (length, length)):
+        return 0
+    if np.shape(tokens.present) != (length,):
         raise InputError(
-            f"the head cannot read fields of shape {(shape[0], p)}: {type(error).__name__}: {error}"
-        ) from error
-    return int(shape[0])
+            f"the law's present has the shape {np.shape(tokens.present)}: it says of each of"
+            f" {length} tokens whether it is there"
+        )
+    _refuse_target(target, law, r)
+    draw = _some_numbers(problem, state, length)
+    with _refused(f"the target cannot be made of fields of shape {(length, r)}"):
+        drawn = jax.eval_shape(draw_sequences, problem, draw)
+    if isinstance(inner := getattr(problem.head, "head", problem.head), Heads):
+        _refuse_weights(inner, p, length)
+    with _refused(f"the head cannot read fields of shape {(length, p)}"):
+        found = jax.eval_shape(problem.head, np.zeros((length, p)), np.ones(length), state[2])
+    if not hasattr(found, "shape"):
+        raise InputError(f"the head gives {_short(found)}: it must give one array")
+    if found.shape != drawn.target.shape[:-1]:
+        return length  # `check_problem` says so
+    with _refused("the loss cannot compare a prediction with a target"):
+        jax.eval_shape(for_each(problem.loss), drawn.target, drawn.target)
+    if problem.exact is not None:
+        _refuse_exact(problem, state)
+    return length
+
+
+@contextlib.contextmanager
+def _refused(said: str) -> Iterator[None]:
+    """Whatever a function of the caller's raises is told in one sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}".split("\n")[0].rstrip(". ")
+        by_jax = isinstance(
+            error, jax.errors.TracerArrayConversionError | jax.errors.ConcretizationTypeError
+        )
+        hint = "; JAX traces it, so that jax.numpy and jnp.where replace numpy and if"
+        raise InputError(f"{said}: {told}{hint * by_jax}") from error
+
+
+def _refuse_exact(problem: Problem, state: State) -> None:
+    """A closed form gives one finite number."""
+    with _refused("the closed form cannot be read at M and Q"):
+        value = np.asarray(_exact_value(problem, state))
+    if value.shape or not np.isfinite(value):
+        raise InputError(f"the closed form gives {_short(value)}: it must be one finite number")
+
+
+@jax.jit
+def _exact_value(problem: Problem, state: State) -> Any:
+    return problem.exact(state.m, state.q)
+
+
+def _refuse_numbers(problem: Problem) -> None:
+    """The numbers of a problem are numbers."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(problem):
+        value = np.asarray(leaf)
+        if value.dtype.kind not in "biuf" or np.isnan(value).any():
+            name = jax.tree_util.keystr(path).lstrip(".")
+            raise InputError(f"{name} of a problem is {_short(leaf)}: it must be a number")
+
+
+def _short(value: Any) -> str:
+    """A value on one line."""
+    return textwrap.shorten(repr(value), 80, placeholder=" ...")
 
 
 def _refuse_target(target: Any, law: Any, r: int) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy import optimize, special
 
-from attlas.errors import InputError
+from attlas.errors import InputError, whole
 from attlas.order_parameters import Heads, Overlaps, Places, Problem, ValueSum
-from attlas.surface import public
+from attlas.surface import public, refusing
 
 
 @public
@@ -35,7 +35,16 @@ def heads_problem(length: int, signals: Any, weights: str = "softmax", lam: floa
     return Problem(Places(length, signals), ValueSum(), Heads(weights, lam))
 
 
+def _refuse_starts(repeats: Any, columns: Any, directions: Any, dim: Any, size: Any) -> None:
+    whole("repeats", repeats, 1), whole("columns", columns, 1), whole("directions", directions, 1)
+    if whole("dim", dim, 1) < directions:
+        raise InputError(f"dim = {dim}: {directions} directions need as many dimensions")
+    if not 0 <= size < np.inf:
+        raise InputError(f"size = {size}: a length is finite and not negative")
+
+
 @public
+@refusing(_refuse_starts)
 def random_starts(
     rng: np.random.Generator, repeats: int, columns: int, directions: int, dim: int, size: float
 ) -> Overlaps:
@@ -48,7 +57,14 @@ def random_starts(
     return Overlaps.of(u, np.eye(dim)[:, :directions])
 
 
+def _refuse_sequences(samples: Any, length: Any, signals: Any) -> None:
+    whole("samples", samples, 1)
+    if whole("length", length, 1) < np.size(signals):
+        raise InputError(f"length = {length}: {np.size(signals)} places need as many tokens")
+
+
 @public
+@refusing(_refuse_sequences)
 def bayes_losses(
     rng: np.random.Generator, samples: int, length: int, signals: Any
 ) -> Float[np.ndarray, " samples"]:
@@ -98,6 +114,13 @@ def attention_error(signal: float, length: int) -> float:
     return float(found.fun)
 
 
+def _refuse_level(length: Any, level: float) -> None:
+    whole("length", length, 2)
+    if not 0 < level < 0.5:
+        raise InputError(f"level = {level}: a share of errors lies between 0 and 0.5, guessing's")
+
+
+@refusing(_refuse_level)
 def attention_threshold(length: int, level: float = 0.1) -> float:
     """The signal at which `attention_error` is `level`.
 
@@ -112,6 +135,7 @@ def attention_threshold(length: int, level: float = 0.1) -> float:
     return float(optimize.brentq(lambda s: attention_error(s, length) - level, 0.0, most))
 
 
+@refusing(_refuse_level)
 def linear_threshold(length: int, level: float = 0.1) -> float:
     r"""The signal $s$ at which the sign of the sum of all fields is wrong with probability `level`:
     $\Phi(-s/\sqrt L)$ = level.

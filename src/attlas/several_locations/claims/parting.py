@@ -1,5 +1,6 @@
 """Claims about heads that part: whether two heads come to read one informative token each."""
 
+import numpy as np
 import xarray as xr
 
 from attlas.claims import Control, Convergence, Draws, Hypothesis, Setting, Values, on
@@ -7,7 +8,16 @@ from attlas.claims.setting import whole
 from attlas.figure import Figure
 from attlas.order_parameters import descend_online
 from attlas.several_locations.claims import several_locations
+from attlas.several_locations.claims.order import first_time
 from attlas.several_locations.task import heads_problem, random_starts
+
+
+def parted_by(data: xr.Dataset) -> np.ndarray:
+    """How far two heads have parted [repeat, step]: by how much more of the values each reads its
+    own than the other one's."""
+    own = data["m"].isel(column=[1, 3], direction=[1, 3]).values
+    straight, crossed = own[..., 0, 0] + own[..., 1, 1], own[..., 0, 1] + own[..., 1, 0]
+    return abs(straight - crossed) / 2
 
 
 @several_locations.claim(
@@ -66,12 +76,12 @@ def heads_part(cell: Setting, draws: Draws) -> Values:
         record_every=max(1, steps // 40),
         points=256,
     )
-    own = data["m"].isel(column=[1, 3], direction=[1, 3]).values
-    straight, crossed = own[..., 0, 0] + own[..., 1, 1], own[..., 0, 1] + own[..., 1, 0]
-    parted = abs(straight - crossed) / 2
+    parted = parted_by(data)
     arrived = (parted[:, -1] > 0.5).astype(int)
+    times = first_time(parted, data["step"].values * step_size)
     return {
         "share": arrived.mean(),
+        "when": np.median(np.minimum(times, cell.time)),
         **on("repeat", arrived=arrived),
         **on("repeat step", risk=data["risk"], parted=parted),
         "step": data["step"].values,

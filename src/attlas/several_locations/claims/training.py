@@ -18,6 +18,7 @@ from attlas.order_parameters import (
     descend_online_vectors,
     gradient,
 )
+from attlas.order_parameters.population import Gradient
 from attlas.several_locations.claims import several_locations
 from attlas.several_locations.task import heads_problem
 
@@ -181,16 +182,16 @@ def softmax_keeps_manifold(cell: Setting, draws: Draws) -> Values:
     moved[:, 0, 1] = 0.3
     problem = heads_problem(cell.length, cell.signal, lam=2.0)
 
-    def across(m: np.ndarray, seed: int) -> np.ndarray:
-        found = gradient(problem, Overlaps(m, q), points=cell.points, seed=seed)
+    def across(found: Gradient) -> np.ndarray:
         return np.stack([found.m[:, 1, 0], found.m[:, 0, 1], 2 * found.q[:, 0, 1]])
 
-    seed = draws.integer("points")
-    sets = np.stack([across(m, seed + i) for i in range(16)])
-    off = np.stack([across(moved, seed + i) for i in range(16)])
+    on_it, off_it = (
+        gradient(problem, Overlaps(x, q), points=16 * cell.points, seed=draws.integer("points"))
+        for x in (m, moved)
+    )
     return {
-        **on("direction head", measured=sets.mean(0), error=sets.std(0, ddof=1) / 4),
-        **on("direction head", off=off.mean(0), predicted=0 * sets.mean(0)),
+        **on("direction head", measured=across(on_it), error=across(on_it.error)),
+        **on("direction head", off=across(off_it), predicted=0 * across(on_it)),
         "direction": ["θ", "η", "ρ"],
         "repetitions": 16,
     }
