@@ -64,6 +64,10 @@ FITS = {
     " GaussianProcessRegressor as made; from sklearn.gaussian_process.kernels import *;"
     " x, y = load_diabetes(return_X_y=True); model = made(ConstantKernel() *"
     " RBF(np.ones(10)) + WhiteKernel(), normalize_y=True)",
+    "many": "from bench.estimators import _rows; from attlas.estimators import"
+    " ConditionalMeanRegressor as made; x, y = _rows(5000); model = made()",
+    "boosting of many": "from bench.estimators import _rows; from sklearn.ensemble import"
+    " HistGradientBoostingRegressor as made; x, y = _rows(5000); model = made()",
     "boosting": "from sklearn.datasets import load_diabetes; from sklearn.ensemble import"
     " HistGradientBoostingRegressor as made; x, y = load_diabetes(return_X_y=True); model = made()",
 }
@@ -97,6 +101,15 @@ def first_law_fit_against_boosting() -> Row:
     )
 
 
+def first_law_fit_of_many_rows() -> Row:
+    return first_fit(
+        "5,000 rows of 8 features, the whole law",
+        "many",
+        "the mean by histogram boosting with 100 trees",
+        "boosting of many",
+    )
+
+
 def first_fit(this: str, ours: str, against: str, other: str) -> Row:
     """The first fits of two processes, after imports; the second ones are said in words."""
     mine, theirs = first_and_second(ours), first_and_second(other)
@@ -111,6 +124,13 @@ def first_and_second(name: str) -> list[float]:
         code += "; start = time.process_time(); model.fit(x, y); print(time.process_time() - start)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return [float(line) for line in run.stdout.split()]
+
+
+def _rows(count: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(count, 8))
+    noise = 0.3 * rng.normal(size=count) * (1 + 0.3 * abs(x[:, 0]))
+    return x, np.sin(x[:, 0]) + x[:, 1] / 2 + noise
 
 
 def _bags(count: int, dim: int) -> tuple[list[np.ndarray], np.ndarray]:
@@ -128,4 +148,5 @@ BENCHMARKS: tuple[Callable[[], Row], ...] = (
     first_bag_fit_against_svc,
     first_law_fit_against_gaussian_process,
     first_law_fit_against_boosting,
+    first_law_fit_of_many_rows,
 )

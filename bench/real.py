@@ -46,7 +46,7 @@ RESULTS = data.FOLDER.parent / "real-data.json"
 SPLITS, REPEATS, DRAWS = 10, 3, 20
 SLOW = {
     *("birds_brown_creeper", "protein", "corel_dogs", "web_recommendation_1"),
-    *("boston", "auto", "diabetes"),
+    *(*data.CONDITIONAL, "diabetes"),
 }
 """Data of which a fold takes long: five folds, in which each row is tested on all the same."""
 SIZES = (20, 50, 100, 200, 400)
@@ -57,14 +57,17 @@ COLUMN_SIZES, COLUMN_DRAWS = (50,), 10
 RESAMPLES = 4
 """Resampled training sets whose supports are compared."""
 FINER = "sparse attention, three cuts"
-LAW_REPEATS = 10
-"""Of the laws, which are cheap: coverage is a share of few rows."""
+LAW_REPEATS = 2
 DIGITS = {"a nine": {9}, "a three or an eight": {3, 8}, "an odd one": {1, 3, 5, 7, 9}}
 """What an image of a digit must be to decide a bag of them."""
-DIGIT_BAGS, DIGIT_DRAWS = (200, 8), 5
+CLOTHES = {"a handbag": {8}, "a shirt": {6}, "a shoe": {5, 7, 9}}
+"""Of images of clothes likewise."""
+DIGIT_BAGS, DIGIT_DRAWS = (200, 8), 3
 """Bags of a training set with so many images each, and sets."""
-SEED, BAG_SEED, LAW_SEED = 118_061, 140_961, 152_083
+SEED, BAG_SEED, LAW_SEED = 118_061, 140_961, 152_311
 """Of draws, of folds of bags and of laws; nothing was chosen while looking at them."""
+LAW_SEEDS = {"birthweight": 152_417}
+"""Folds on which a fault was found are not those that are reported."""
 OURS = {
     "bags": "single location",
     "locations": "single location",
@@ -110,11 +113,15 @@ def bag_jobs() -> Iterator[Job]:
 
 
 def location_jobs() -> Iterator[Job]:
-    """Bags of images of digits of which at most one decides, and which is known."""
-    images, kind = load_digits(return_X_y=True)
-    half = np.random.default_rng(SEED).permutation(len(kind))
-    for name, deciding in DIGITS.items():
-        for draw in range(DIGIT_DRAWS):
+    """Bags of images of which at most one decides, and which is known."""
+    for title, (images, kind), wanted in (
+        ("digits", load_digits(return_X_y=True), DIGITS),
+        ("clothes", data.read_clothes() or (np.empty(0), np.empty(0)), CLOTHES),
+    ):
+        half = np.random.default_rng(SEED).permutation(len(kind))
+        for (name, deciding), draw in itertools.product(wanted.items(), range(DIGIT_DRAWS)):
+            if not len(images):
+                continue
             rng = np.random.default_rng([SEED, draw])
             train, test = (
                 digit_bags(images, kind, deciding, some, rng) for some in np.array_split(half, 2)
@@ -126,7 +133,7 @@ def location_jobs() -> Iterator[Job]:
                 found = float(np.mean((place == test[2])[test[1] == 1]))
                 return {"location": found, "accuracy": right}
 
-            yield "locations", f"digits, {name}", draw, run, tuple(ON_LOCATIONS)
+            yield "locations", f"{title}, {name}", draw, run, tuple(ON_LOCATIONS)
 
 
 def digit_bags(
@@ -233,7 +240,9 @@ def law_jobs() -> Iterator[Job]:
         y = (y - y.mean()) / y.std()
         for fold, (train, test) in enumerate(
             RepeatedKFold(
-                n_splits=splits(name), n_repeats=LAW_REPEATS, random_state=LAW_SEED
+                n_splits=splits(name),
+                n_repeats=LAW_REPEATS,
+                random_state=LAW_SEEDS.get(name, LAW_SEED),
             ).split(x)
         ):
 
@@ -425,7 +434,11 @@ MEASURES = {
     "bits": ("accuracy",),
     "columns": ("accuracy", "stability"),
     "laws": ("NLPD", "CRPS", "coverage", "by thirds"),
+    "quantiles": ("CRPS", "RMSE"),
 }
+"""By table; intervals are those of the first."""
+TABLES = {"laws": ("laws", "quantiles")}
+"""Of one kind of data, where there are several."""
 WORDS = {
     "bags": (
         "Bags of which one instance decides",
@@ -437,11 +450,11 @@ WORDS = {
     ),
     "locations": (
         "Which instance decides",
-        f"{DIGIT_BAGS[0]} bags of {DIGIT_BAGS[1]} images of handwritten digits to learn from, as"
-        f" many of other images to test on, {DIGIT_DRAWS} times: a bag is positive if one of its"
-        " images is what the row says. Location is the share of positive bags in which the"
-        " deciding image is named; a method that names none is asked for the image of which,"
-        " alone in a bag, it says most.",
+        f"{DIGIT_BAGS[0]} bags of {DIGIT_BAGS[1]} images of handwritten digits, or of clothes"
+        f" (Fashion-MNIST), to learn from, as many of other images to test on, {DIGIT_DRAWS} times:"
+        " a bag is positive if one of its images is what the row says. Location is the share of"
+        " positive bags in which the deciding image is named; a method that names"
+        " none is asked for the image of which, alone in a bag, it says most.",
     ),
     "bits": (
         "Sparse Boolean functions from few examples",
@@ -459,11 +472,17 @@ WORDS = {
     ),
     "laws": (
         "Conditional laws",
-        f"{SPLITS}-fold cross-validation, five folds for boston, auto and diabetes; the target has"
-        " variance 1."
+        f"Fivefold cross-validation, {LAW_REPEATS} times; the target has variance 1. The folds of"
+        f" birthweight have the seed {LAW_SEEDS['birthweight']}: a fault that was found on others"
+        " was mended."
         f" NLPD and CRPS are better if smaller; coverage is that of intervals for"
         " 90 %, of all rows and, where there is one feature, of those in its lowest, middle and"
         " highest third: a law that is right has 0.9 in each.",
+    ),
+    "quantiles": (
+        "Conditional laws by their quantiles",
+        "The same fits by CRPS, from 19 quantiles, which forests and boosting of quantiles have"
+        " too; they have no density.",
     ),
 }
 
@@ -476,27 +495,28 @@ def for_the_atlas(found: dict[str, Any]) -> dict[str, Any]:
     )
     seeds = {"bags": BAG_SEED, "laws": LAW_SEED}
     for kind, of_kind in found.items():
-        rows = [
-            {
-                "data": name,
-                "first": i == 0,
-                "method": method,
-                "numbers": [row.get(measure_) for measure_ in MEASURES[kind]],
-                "ahead": row.get(f"{MEASURES[kind][0]}, ours ahead by"),
-                "folds": row["folds"],
-                "seconds": row["seconds"],
-            }
-            for name, methods in of_kind.items()
-            for i, (method, row) in enumerate(methods.items())
-        ]
-        kinds.append(
-            {
-                "title": WORDS[kind][0],
-                "words": f"{WORDS[kind][1]}{measured}{seeds.get(kind, SEED)}.",
-                "measures": MEASURES[kind],
-                "rows": rows,
-            }
-        )
+        for table in TABLES.get(kind, (kind,)):
+            rows = [
+                {
+                    "data": name,
+                    "first": i == 0,
+                    "method": method,
+                    "numbers": [row.get(measure_) for measure_ in MEASURES[table]],
+                    "ahead": row.get(f"{MEASURES[table][0]}, ours ahead by"),
+                    "folds": row["folds"],
+                    "seconds": row["seconds"],
+                }
+                for name, methods in of_kind.items()
+                for i, (method, row) in enumerate(methods.items())
+            ]
+            kinds.append(
+                {
+                    "title": WORDS[table][0],
+                    "words": f"{WORDS[table][1]}{measured}{seeds.get(kind, SEED)}.",
+                    "measures": MEASURES[table],
+                    "rows": rows,
+                }
+            )
     return {"words": "Nothing was chosen on the seeds that are reported.", "kinds": kinds}
 
 

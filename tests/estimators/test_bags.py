@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from attlas.errors import InputError
 from attlas.estimators import SingleLocationClassifier, SingleLocationRegressor, load_estimator
 from attlas.estimators.bags import WeakMomentsWarning
 from attlas.estimators.instances import SingleRowsWarning, read_bags
@@ -132,6 +133,22 @@ def test_three_classes():
     kind = X[np.arange(150), place, 1:].argmax(1)
     model = SingleLocationClassifier(random_state=0, penalty=1e-3).fit(X, kind)
     assert model.score(X, kind) > 0.8 and model.predict_proba(X).shape == (150, 3)
+
+
+def test_the_instance_that_makes_a_bag_one_of_a_class():
+    X, _, place = drawn(length=4)
+    rng = np.random.default_rng(SEED)
+    other = (place + rng.integers(1, 4, 200)) % 4  # of each bag another that stands out, for no
+    X[np.arange(200), other, 0] += 5
+    X[np.arange(200), place, 1], X[np.arange(200), other, 1] = 2, -2
+    y = rng.integers(0, 2, 200)
+    X[np.arange(200), np.where(y, other, place), 0] -= 5
+    model = SingleLocationClassifier(features="linear", whole=False, random_state=0).fit(X, y)
+    for kind, right in ((1, place), (0, other)):
+        assert (model.predict_location(X, toward=kind) == right)[y == kind].mean() > 0.9
+    assert (model.predict_location(X) == model.attention(X).argmax(1)).all()
+    with pytest.raises(InputError, match="toward = 'yes': the classes are"):
+        model.predict_location(X, toward="yes")
 
 
 def test_set_output_and_a_bag_as_one_instance(fitted):

@@ -104,6 +104,19 @@ def test_words_of_explanation(fitted):
     assert "varies with the features" in told and "solved exactly" in told
 
 
+def test_features_that_matter_have_the_narrow_bandwidths():
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame(rng.normal(size=(120, 8)), columns=list("abcdefgh"))
+    y = np.sin(2 * x["c"]) + 0.1 * rng.normal(size=120)
+    model = ConditionalMeanRegressor().fit(x, y)
+    assert model.relevance_.argmax() == 2 and model.relevance_.max() == 1
+    assert np.sort(model.relevance_)[-2] < 0.2 and "Relevance: c (1)" in model.explain()
+    one = ConditionalMeanRegressor(relevance=False).fit(x, y)
+    assert (one.relevance_ == 1).all() and "Relevance" not in one.explain()
+    new = pd.DataFrame(rng.normal(size=(100, 8)), columns=list("abcdefgh"))
+    assert model.score(new, np.sin(2 * new["c"])) > 0.9 > one.score(new, np.sin(2 * new["c"]))
+
+
 def test_searches_pipelines_and_saving(fitted, tmp_path):
     x, y = drawn(80)
     search = GridSearchCV(

@@ -111,6 +111,40 @@ def test_an_array_that_claims_to_be_vast_takes_no_memory(tmp_path):
     assert peak.bytes < 2**25
 
 
+def test_a_small_file_that_becomes_a_large_one_is_refused(tmp_path, monkeypatch):
+    """Zeros pack a thousandfold: 5 MB of them would take 5 GB."""
+    monkeypatch.setattr("attlas.estimators.saving._SMALL", 1 << 20)
+    np.savez_compressed(tmp_path / "a.npz", content=np.array("{}"), array0=np.zeros(1 << 18))
+    with pytest.raises(InputError, match="bytes would become 2,097"):
+        load_estimator(tmp_path / "a.npz")
+
+
+def test_what_packs_too_well_is_saved_unpacked(tmp_path, monkeypatch):
+    X, y = np.zeros((200, 3)), np.arange(200.0)
+    model = ConditionalMeanRegressor().fit(X, y)
+    packed = model.save(tmp_path / "a.npz").stat().st_size
+    for name, value in (("_SMALL", 1 << 12), ("_MAX_RATIO", 1)):
+        monkeypatch.setattr(f"attlas.estimators.saving.{name}", value)
+    assert model.save(tmp_path / "b.npz").stat().st_size > packed
+    assert (load_estimator(tmp_path / "b.npz").predict(X) == model.predict(X)).all()
+
+
+def test_words_are_words_and_an_array_is_named_once(tmp_path):
+    def saved(fitted, **arrays):
+        path = forged(tmp_path / "a.npz", fitted={"dict": fitted})
+        with np.load(path) as file:
+            np.savez(path, content=file["content"], **arrays)
+        return path
+
+    named = {"array": "array0", "words": True}
+    path = saved([["seen_", named]], array0=np.array(["a", "b"]))
+    assert load_estimator(path).seen_.tolist() == ["a", "b"]
+    with pytest.raises(InputError, match="no words"):
+        load_estimator(saved([["seen_", named]], array0=np.zeros(2)))
+    with pytest.raises(InputError, match="'array0' is missing"):
+        load_estimator(saved([["seen_", [named] * 2]], array0=np.array(["a", "b"])))
+
+
 def test_damaged_files_are_named(tmp_path):
     path = ConditionalMeanRegressor().save(tmp_path / "a.npz")
     whole = path.read_bytes()

@@ -8,7 +8,7 @@ from scipy import integrate, stats
 
 from attlas.errors import InputError
 from attlas.kernels import RBF, Linear, fit_cme
-from attlas.latent_posterior import regression
+from attlas.latent_posterior import laws, regression
 from attlas.latent_posterior.regression import (
     Weighted,
     attend,
@@ -18,6 +18,7 @@ from attlas.latent_posterior.regression import (
     evidence,
     fit_regression,
     leave_one_out,
+    near_square,
     spectrum,
 )
 from tests.conftest import SEED
@@ -35,17 +36,6 @@ def rows():
 
 def gram(x, z, t=0.5):
     return np.exp(-((x[:, None] - z[None]) ** 2).sum(-1) / (2 * t))
-
-
-def test_centres_make_a_law_of_mean_0_and_variance_1():
-    rng = np.random.default_rng(SEED)
-    shares, shape = rng.dirichlet(np.ones(5), 3), 2 + 3 * rng.normal(size=5)
-    centres = regression._centres(shares, shape, 0.6)
-    assert np.allclose((shares * centres).sum(1), 0, atol=1e-12)
-    assert np.allclose((shares * centres**2).sum(1) + 0.6**2, 1)
-    # In the order and proportions of the shape.
-    apart = np.diff(centres, axis=1) / np.diff(shape)
-    assert np.allclose(apart, apart[:, :1]) and (apart > 0).all()
 
 
 def test_the_evidence_is_the_density_of_the_targets(rows):
@@ -179,6 +169,20 @@ def test_the_choice_is_near_the_truth(how):
     assert (fixed.temperature, fixed.ridge) == (0.5, 0.04) and fixed.prior == pytest.approx(
         1, rel=0.4
     )
+
+
+def test_rows_that_are_nearly_repeated_do_not_choose_the_kernel(monkeypatch):
+    """A kernel so narrow that only repeated rows know each other explains their equal targets, and
+    says of every new row that it is like its repetition."""
+    rng = np.random.default_rng(SEED)
+    x = rng.integers(0, 4, (150, 6)) + 0.0
+    y = rng.normal(size=150)
+    x[100:110], y[100:110] = x[:10], y[:10] + 1e-4
+    assert near_square(x) == np.median([np.sort(((x - q) ** 2).sum(1))[1] for q in x]) >= 1
+    assert near_square(x[:1]) == 0 and near_square(np.zeros((4, 1))) == 0
+    assert choose_kernel(x, y, np.ones(150)).temperature >= near_square(x) / 2
+    monkeypatch.setattr(regression, "near_square", lambda keys: 0.0)
+    assert choose_kernel(x, y, np.ones(150)).temperature < 1 / 16
 
 
 def test_softmax_attention_leaves_each_row_out_of_its_own_choice(rows):
@@ -382,7 +386,7 @@ def law_by_hand(x, z, weight):
     def likelihood(spread):
         return weight @ (stats.norm.logpdf(shape_of(spread)) + np.log(abs(shape_of(spread) / z)))
 
-    spread = max(regression.SPREADS, key=likelihood)
+    spread = max(laws.SPREADS, key=likelihood)
     r = shape_of(spread)
     found = {(np.inf, 1.0): weight @ stats.norm.logpdf(r) + 3}
     for width in (np.inf, 4, 1, 1 / 4, 1 / 16):

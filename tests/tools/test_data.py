@@ -55,3 +55,16 @@ def test_what_was_fetched_is_read(tmp_path):
         data.read_rows("boolean", "dna", tmp_path)
     data._write(tmp_path / "boolean" / "dna.csv", ["label", "c1=A"], [[1, 0]])
     assert np.array_equal(data.read_rows("boolean", "dna", tmp_path)[0], [[0]])
+
+
+def test_images_of_clothes_are_read_by_means_of_pixels(tmp_path, monkeypatch):
+    assert data.read_clothes(tmp_path) is None
+    monkeypatch.setattr(data.shutil, "which", lambda name: None)
+    assert data._write_clothes(tmp_path) == []
+    (tmp_path / "images").mkdir()
+    images = np.arange(2 * 28 * 28).reshape(2, 28, 28)
+    np.savez(tmp_path / "images" / "clothes.npz", images=images, kinds=np.array([3, 9]))
+    x, kinds = data.read_clothes(tmp_path)
+    assert kinds.tolist() == [3, 9] and x.shape == (2, 196)
+    assert x[1, 15] == images[1, 2:4, 2:4].mean()
+    assert data._write_clothes(tmp_path) == [tmp_path / "images" / "clothes.npz"]

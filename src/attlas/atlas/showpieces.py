@@ -21,7 +21,8 @@ from attlas.lab.store import Store
 from attlas.lab.sweeps import Sweep, plan_grid
 
 REAL_DATA = "real-data"
-_NUMBER = int | float | None
+_NUMBER = int | float | list | None
+"""A measure; that by thirds is a list."""
 _REAL_DATA_FORM = {
     "words": str,
     "kinds": [

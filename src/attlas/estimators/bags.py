@@ -36,7 +36,7 @@ from sklearn.utils.validation import (
 )
 
 from attlas.errors import check_memory
-from attlas.estimators.instances import SingleRowsWarning, of_bags, read_bags
+from attlas.estimators.instances import SingleRowsWarning, TowardAClass, of_bags, read_bags
 from attlas.estimators.resampling import (
     balanced_folds,
     checked_weight,
@@ -485,7 +485,7 @@ class SingleLocationRegressor(RegressorMixin, _SingleLocation):
         return said[:, 0] if said.shape[1] == 1 else said
 
 
-class SingleLocationClassifier(ClassifierMixin, _SingleLocation):
+class SingleLocationClassifier(TowardAClass, ClassifierMixin, _SingleLocation):
     r"""Classification of bags by the one instance that decides.
 
     As `SingleLocationRegressor`, with the logistic loss: the log odds are

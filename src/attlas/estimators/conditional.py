@@ -43,10 +43,12 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
     may be skewed or have several modes, each only as far as the leave-one-out likelihood asks for
     it; else it is the Gaussian process.
 
-    Do not use it with more than some tens of features of which few matter (distances then say
-    little: a boosted forest chooses features), for targets with jumps, or far outside the training
-    rows, where the mean returns to the mean of all targets and the law can only widen. The law is
-    that of one target at a time.
+    Where several features matter unequally, each has a bandwidth of its own, chosen by the evidence
+    and kept if rows left out are likelier (`relevance_`).
+
+    Do not use it with hundreds of features, for targets with jumps (a boosted forest has them), or
+    far outside the training rows, where the mean returns to the mean of all targets and the law can
+    only widen. The law is that of one target at a time.
 
     Parameters
     ----------
@@ -58,6 +60,9 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         The squared bandwidth on standardised features; chosen if None.
     ridge : float or None
         The variance of the noise over that of the prior; chosen if None.
+    relevance : bool
+        Whether features may have bandwidths of their own, for "cme" with the "rbf" kernel where no
+        temperature is given.
     select : "evidence" or "loo"
         What chooses them: the evidence, or the leave-one-out likelihood; softmax attention
         minimises the leave-one-out error.
@@ -67,7 +72,9 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
 
     Attributes
     ----------
-    temperature_, ridge_ : as chosen.
+    temperature_, ridge_ : as chosen; the temperature is that of the most relevant feature.
+    relevance_ [features] : the least bandwidth over that of each feature, on standardised features:
+        1 for the most relevant one, or for all.
     noise_, prior_ : standard deviations of the noise and of the mean, for "cme", before the law's
         scale.
     residuals_ : leave-one-out residuals, at most 1,024.
@@ -92,6 +99,7 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         "kernel": [StrOptions(set(KERNELS))],
         "temperature": [None, Interval(Real, 0, None, closed="neither")],
         "ridge": [None, Interval(Real, 0, None, closed="neither")],
+        "relevance": ["boolean"],
         "select": [StrOptions({"evidence", "loo"})],
         "method": [StrOptions(set(METHODS))],
         "tol": [Interval(Real, 0, None, closed="neither")],
@@ -105,6 +113,7 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         kernel: str = "rbf",
         temperature: float | None = None,
         ridge: float | None = None,
+        relevance: bool = True,
         select: str = "evidence",
         method: str = "auto",
         tol: float = 1e-3,
@@ -114,6 +123,7 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         self.kernel = kernel
         self.temperature = temperature
         self.ridge = ridge
+        self.relevance = relevance
         self.select = select
         self.method = method
         self.tol = tol
@@ -155,11 +165,13 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
                 kernel=KERNELS[self.kernel],
                 temperature=self.temperature,
                 ridge=self.ridge,
+                relevance=self.relevance,
                 method=self.method,
                 tolerance=self.tol,
             )
         found = self.regression_
         self.temperature_, self.ridge_ = found.temperature, found.ridge
+        self.relevance_: Float[np.ndarray, " d"] = 1 / found.lengths
         self.prior_ = self.unit_ * found.deviation
         self.noise_ = self.prior_ * found.ridge**0.5
         self.residuals_ = self.unit_ * found.aside
@@ -254,6 +266,13 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
             f"{self.attention} attention over {len(found.keys):,} rows with {reach}"
             + (f" and the ridge {found.ridge:.2g}." if found.cme else ".")
         ]
+        if self.relevance_.min() < 1:
+            names = getattr(self, "feature_names_in_", None)
+            if names is None:
+                names = [f"feature {i}" for i in range(self.n_features_in_)]
+            order = np.argsort(-self.relevance_, kind="stable")
+            listed = ", ".join(f"{names[i]} ({self.relevance_[i]:.2g})" for i in order[:5])
+            lines.append(f"That is of the most relevant feature. Relevance: {listed}.")
         if found.cme is not None:
             lines.append(f"The mean is {found.cme}.")
         if np.isinf(law.scale_temperature):

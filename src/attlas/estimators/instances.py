@@ -97,6 +97,35 @@ def of_bags(name: str, values: Any, ids: Any, count: int) -> Any:
     return values[np.sort(first)]
 
 
+class TowardAClass:
+    """A classifier of bags that says which instance speaks for a class."""
+
+    classes_: np.ndarray
+
+    def predict_location(
+        self, X: Any, bags: Any = None, toward: Any = None
+    ) -> Int[np.ndarray, " n"]:
+        """Which instance of each bag decides, counted from 0 within the bag: the one with the
+        largest share of attention, or, where a class is named, the one that adds most to its log
+        odds, which finds more of the instances that make a bag one of that class.
+
+        Parameters
+        ----------
+        X, bags : as in `fit`
+        toward : one of `classes_`, or None
+        """
+        if toward is None:
+            return super().predict_location(X, bags)  # type: ignore[misc]
+        check_is_fitted(self)
+        place = np.flatnonzero(self.classes_ == toward)
+        if not place.size:
+            raise InputError(f"toward = {toward!r}: the classes are {self.classes_.tolist()}")
+        added = self.instance_scores(X, bags)  # type: ignore[attr-defined]
+        if len(self.classes_) == 2:
+            return np.array([int(np.argmax(x if place[0] else -x)) for x in added])
+        return np.array([int(np.argmax(x[:, place[0]] - x.mean(1))) for x in added])
+
+
 class InstanceTransformer(TransformerMixin, BaseEstimator):
     """A scikit-learn transformer for rows, applied to the instances of bags, which stay bags.
 

@@ -35,8 +35,6 @@ DAMAGE = (
     zlib.error,
 )
 """What reading a file that is cut, changed or of another kind may raise."""
-_DEFLATE_RATIO = 1032
-"""Bytes that one byte can become, at most, when what was compressed is unpacked."""
 _MODULE = re.compile(r"attlas(\.[a-z]\w*)+")
 """Modules whose records may be in a file; those that begin with __ run when they are imported."""
 
@@ -47,6 +45,9 @@ _MAX_CONTENT, _MAX_DEPTH = 1 << 24, 40
 """Bytes of the skeleton, and brackets within each other in it, at most."""
 _MAX_BYTES = 1 << 33
 """Bytes of all arrays of a file, at most."""
+_SMALL, _MAX_RATIO = 1 << 27, 100
+"""Bytes of arrays that a file may have however well it is packed, and, beyond, how many times its
+own size they may be: `save` does not pack what packs better."""
 
 
 class Saved:
@@ -65,10 +66,12 @@ class Saved:
             "parameters": _encode(parameters, "parameters", arrays),
             "fitted": _encode({name: getattr(self, name) for name in names}, "fitted", arrays),
         }
-        buffer = io.BytesIO()
-        np.savez_compressed(
-            buffer, allow_pickle=False, content=np.array(json.dumps(content)), **arrays
-        )
+        arrays["content"] = np.array(json.dumps(content))
+        buffer, size = io.BytesIO(), sum(array.nbytes for array in arrays.values())
+        np.savez_compressed(buffer, allow_pickle=False, **arrays)
+        if size > _SMALL // 2 and size > _MAX_RATIO // 2 * buffer.tell():
+            buffer = io.BytesIO()
+            np.savez(buffer, allow_pickle=False, **arrays)
         path = Path(path)
         path.write_bytes(buffer.getvalue())
         return path
@@ -125,8 +128,8 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
         total = sum(entry.file_size for entry in entries)
-        if total > _DEFLATE_RATIO * path.stat().st_size:
-            raise ValueError("it claims to hold more than can be packed into its size")
+        if total > max(_SMALL, _MAX_RATIO * path.stat().st_size):
+            raise ValueError(f"its {path.stat().st_size:,} bytes would become {total:,}")
         if total > min(_MAX_BYTES, available_memory() / 2):
             raise ValueError(f"it would take {total / 1e9:.1f} GB, which is more than there is")
         odd = [entry.filename for entry in entries if not _ENTRY.fullmatch(entry.filename)]
@@ -223,7 +226,9 @@ def _decode(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if not isinstance(value, dict):
         return value
     if "array" in value:
-        array = arrays[value["array"]]
+        array = arrays.pop(value["array"])  # each is named once
+        if value["words"] and array.dtype.kind != "U":
+            raise ValueError(f"{value['array']} holds no words")
         return array.astype(object) if value["words"] else array[()] if array.ndim == 0 else array
     if "dict" in value:
         return {_decode(k, arrays): _decode(v, arrays) for k, v in value["dict"]}

@@ -25,7 +25,7 @@ left out, in closed form.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -33,12 +33,23 @@ import equinox as eqx
 import jax
 import numpy as np
 import scipy.linalg
-from jaxtyping import Array, Float, Int
-from scipy import special
+from jaxtyping import Array, Float
 
 from attlas.errors import InputError, near
 from attlas.kernels import CME, RBF, Kernel, Linear, fit_cme
 from attlas.kernels.fit import kernel_matrix, pivoted_cholesky
+from attlas.latent_posterior.laws import (
+    CHOICE_ROWS,
+    GRID,
+    PARSIMONY,
+    Law,
+    attend,
+    choose_law,
+    median_square,
+)
+from attlas.latent_posterior.laws import spaced as _spaced
+from attlas.latent_posterior.laws import squared_distances as _squares
+from attlas.latent_posterior.relevance import fit_lengths
 
 Keys = Float[np.ndarray, "n d"]
 Column = Float[np.ndarray, " n"]
@@ -55,16 +66,10 @@ FEATURES, MAX_ROWS = 400, 10_000
 """Features beyond `MAX_SPECTRUM` rows, and rows at most on which kernel and ridge are chosen."""
 ROUGH_ROWS = 400
 """Of more than `MAX_SPECTRUM` rows, those on which temperatures a factor 4 apart are compared."""
-LAW_ROWS, CHOICE_ROWS = 1024, 600
-"""Rows at most that the law is made of, and on which it is chosen."""
-SPREADS = (np.inf, 4.0, 1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256)
-SMOOTHINGS = (0.7, 0.5, 0.35, 0.25, 0.15)
-"""Temperatures of the law, in units of the median squared distance, and smoothings; 1 is the
-Gaussian."""
+LAW_ROWS = 1024
+"""Rows at most that the law is made of."""
 MAX_FOLDED, FOLDS = 300, 5
 """Rows up to which the level of intervals comes from folds, and folds."""
-PARSIMONY = 3.0
-"""Log likelihood by which a law that is not Gaussian must be better to be chosen."""
 BLOCK = 1 << 22
 """Numbers that are held at a time."""
 
@@ -118,11 +123,6 @@ def _gram(kernel: Kernel, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return x @ y.T
     with jax.enable_x64(True):
         return kernel_matrix(kernel, x, y)
-
-
-def _spaced(rows: np.ndarray, most: int) -> Int[np.ndarray, " m"]:
-    """Places of at most so many of the rows, evenly spaced."""
-    return np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(int)
 
 
 def evidence(found: Spectrum, target: Column, ridges: Ridges) -> tuple[Ridges, Ridges]:
@@ -186,6 +186,7 @@ def choose_kernel(
     kernel: Any = RBF,
     temperature: float | None = None,
     ridge: float | None = None,
+    close: float | None = None,
 ) -> Choice:
     """Choose the temperature and the ridge, unless given, by the largest value of a criterion.
 
@@ -194,6 +195,7 @@ def choose_kernel(
     - `how`: "evidence", or "loo" for the leave-one-out likelihood.
     - `kernel`: a class; only `RBF` has a temperature to choose, around the median squared distance
       by factors of 4, then 2, then 1.4. Ridges go by quarters of a power of ten.
+    - `close`: a temperature within a factor of 3 of which the best is known to lie.
     """
     if how not in CRITERIA:
         raise InputError(f"select = {how!r}: it must be evidence or loo.{near(how, CRITERIA)}")
@@ -211,56 +213,46 @@ def choose_kernel(
 
     if kernel is not RBF:
         temperature = float("nan")
+    elif temperature is None and close is not None:
+        temperature = _refined(close, lambda t: attempt(t)[0])
     elif temperature is None:
-        few = MAX_ROWS if len(keys) <= MAX_SPECTRUM else ROUGH_ROWS
+        few, least = MAX_ROWS if len(keys) <= MAX_SPECTRUM else ROUGH_ROWS, near_square(keys) / 2
         temperature = _least(
-            keys, range(-6, 3), lambda t: attempt(t)[0], lambda t: attempt(t, few)[0]
+            keys,
+            [k for k in range(-6, 3) if median_square(keys) * 4.0**k >= least] or [0],
+            lambda t: attempt(t)[0] if t >= least else np.inf,
+            lambda t: attempt(t, few)[0],
         )
     return attempt(float(temperature))[1]
 
 
 def _least(
     keys: Keys,
-    powers: range,
+    powers: Iterable[int],
     loss: Callable[[float], float],
     roughly: Callable[[float], float] | None = None,
 ) -> float:
     """The temperature of least loss around the median squared distance, by factors of 4, for which
     `roughly` the loss will do, then 2, then 1.4."""
     middle = median_square(keys)
-    t = min((middle * 4.0**k for k in powers), key=roughly or loss)
+    return _refined(min((middle * 4.0**k for k in powers), key=roughly or loss), loss)
+
+
+def _refined(t: float, loss: Callable[[float], float]) -> float:
+    """The temperature of least loss near one."""
     for factor in (2.0, 2**0.5):
         t = min((t / factor, t, t * factor), key=loss)
     return t
 
 
-def median_square(keys: Keys) -> float:
-    """The median squared distance of two different rows, of at most 500."""
+def near_square(keys: Keys) -> float:
+    """The median, over at most 500 rows, of the squared distance to the nearest other row. A kernel
+    that is much narrower says nothing of most new rows, however well it explains the few that are
+    nearly repeated."""
     some = keys[_spaced(keys, 500)]
-    squares = _squares(some, some)
-    apart = squares[squares > 1e-12 * max(squares.max(), 1e-300)]
-    return float(np.median(apart)) if apart.size else 1.0
-
-
-def _squares(x: Keys, y: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "n m"]:
-    return np.maximum((x**2).sum(1)[:, None] + (y**2).sum(1) - 2 * x @ y.T, 0)
-
-
-def attend(squares: Shares, weight: Column, temperature: float, aside: bool = False) -> Shares:
-    r"""Softmax attention, $p_i \propto w_ie^{-|q - x_i|^2/2\,\text{temperature}}$.
-
-    Arguments:
-        squares: $|q - x_i|^2$, [q, n].
-        weight: $w$ of the rows, [n].
-        temperature: in the units of `squares`; infinite gives every row its share of the weight.
-        aside: the queries are the rows, and each attends to the others, if there are any.
-
-    Returns: shares [q, n] that sum to 1.
-    """
-    scores = np.log(weight) - squares / (2 * temperature)
-    if aside and len(weight) > 1:  # a single row has no others
-        np.fill_diagonal(scores, -np.inf)
-    return special.softmax(scores, axis=1)
+    squares = _squares(some, keys)
+    # Itself is the nearest of all.
+    return float(np.median(np.partition(squares, 1, axis=1)[:, 1])) if len(keys) > 1 else 0.0
 
 
 def choose_softmax(keys: Keys, target: Column, weight: Column) -> float:
@@ -278,126 +270,14 @@ def choose_softmax(keys: Keys, target: Column, weight: Column) -> float:
 
 
 @dataclass(frozen=True)
-class Law:
-    """The law of a standardised residual at any query: a local scale, and a local shape of mean
-    0 and variance 1."""
-
-    keys: Keys
-    squared: Column  # z_i²
-    shape: Column  # r_i
-    weight: Column
-    scale_temperature: float
-    shape_temperature: float
-    smoothing: float
-    central: Column  # |2u_i - 1|, of laws without row i
-
-    @property
-    def gaussian(self) -> bool:
-        return self.smoothing == 1
-
-    def scale(self, queries: Queries) -> Answers:
-        """c(q)."""
-        shares = attend(_squares(queries, self.keys), self.weight, self.scale_temperature)
-        return _local_scale(shares, self.squared, self.weight)
-
-    def mixture(self, queries: Queries) -> tuple[np.ndarray, np.ndarray]:
-        """Weights and centres [q, m] of normal laws with the deviation `smoothing`."""
-        shares = attend(_squares(queries, self.keys), self.weight, self.shape_temperature)
-        return shares, _centres(shares, self.shape, self.smoothing)
-
-    def log_density(self, queries: Queries, z: Answers) -> Answers:
-        if self.gaussian:
-            return -(z**2 + np.log(2 * np.pi)) / 2
-        (shares, centres), h = self.mixture(queries), self.smoothing
-        apart = (z[:, None] - centres) / h
-        return special.logsumexp(-(apart**2) / 2, axis=1, b=shares) - np.log(h * np.sqrt(2 * np.pi))
-
-    def distribution(self, queries: Queries, z: Answers) -> Answers:
-        if self.gaussian:
-            return special.ndtr(z)
-        return _cumulated(*self.mixture(queries), self.smoothing, z[:, None])[:, 0]
-
-    def quantile(self, queries: Queries, levels: Levels) -> Float[np.ndarray, "q k"]:
-        if self.gaussian:
-            return np.broadcast_to(special.ndtri(levels), (len(queries), len(levels)))
-        return _inverted(*self.mixture(queries), self.smoothing, levels)
-
-    def draw(self, queries: Queries, normal: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-        """Residuals from normal and uniform numbers [q, count], the latter for the centres."""
-        if self.gaussian:
-            return normal
-        shares, centres = self.mixture(queries)
-        heights = np.cumsum(shares, 1)
-        places = [np.searchsorted(h, u * h[-1]) for h, u in zip(heights, uniform, strict=True)]
-        return np.take_along_axis(centres, np.array(places), 1) + self.smoothing * normal
-
-    def level(self, coverage: float) -> float:
-        """The t of the central interval that holds `coverage` of the targets left out: the
-        quantile of `central` with ranks k / (n + 1), straight lines between them and to 0 and 1
-        at the ends, so that few rows leave every interval finite."""
-        order = np.argsort(self.central, kind="stable")
-        weight = self.weight[order]
-        last = np.cumsum(weight)
-        first = last - weight + np.minimum(weight, 1)  # a row of weight w has w ranks
-        ranks = np.column_stack([first, last]).ravel() / (last[-1] + 1)
-        levels = [0, *np.repeat(self.central[order], 2), 1]
-        return float(np.interp(coverage, [0, *ranks, 1], levels))
-
-
-def _local_scale(shares: np.ndarray, squared: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """The root of the local mean of squares, drawn towards the mean of all by one row's worth,
-    on the scale of logarithms."""
-    total = max(float(weight @ squared / weight.sum()), 1e-300)
-    rows = 1 / np.maximum((shares**2).sum(1), 1e-300)
-    local = np.log(np.maximum(shares @ squared, 1e-8 * total))
-    return np.exp((rows * local + np.log(total)) / (rows + 1) / 2)
-
-
-def _centres(shares: Shares, shape: Column, smoothing: float) -> Shares:
-    mean = shares @ shape
-    variance = np.maximum(shares @ shape**2 - mean**2, 1e-8)
-    return (shape - mean[:, None]) * np.sqrt((1 - smoothing**2) / variance)[:, None]
-
-
-def choose_law(keys: Keys, residual: Column, weight: Column) -> Law:
-    """The law of standardised leave-one-out residuals that maximises their leave-one-out
-    likelihood."""
-    some = _spaced(keys, CHOICE_ROWS)
-    everywhere, middle = _squares(keys, keys), median_square(keys)
-    squares, z, w = everywhere[np.ix_(some, some)], residual[some], weight[some]
-
-    def scaled(spread: float) -> np.ndarray:
-        return _local_scale(attend(squares, w, spread * middle, aside=True), z**2, w)
-
-    def gaussian(spread: float) -> float:
-        scale = scaled(spread)
-        return float(w @ (np.log(scale) + (z / scale) ** 2 / 2))
-
-    spread = min(SPREADS, key=gaussian)
-    r = z / scaled(spread)
-    best = (float(w @ (r**2 + np.log(2 * np.pi)) / 2) - PARSIMONY, np.inf, 1.0)
-    for width in SPREADS[:5]:
-        shares = attend(squares, w, width * middle, aside=True)
-        for smoothing in SMOOTHINGS:
-            apart = (r[:, None] - _centres(shares, r, smoothing)) / smoothing
-            density = (shares * np.exp(-(apart**2) / 2)).sum(1) / (smoothing * np.sqrt(2 * np.pi))
-            best = min(best, (float(-w @ np.log(np.maximum(density, 1e-30))), width, smoothing))
-    _, width, smoothing = best
-    shares = attend(everywhere, weight, spread * middle, aside=True)
-    r = residual / _local_scale(shares, residual**2, weight)
-    if smoothing == 1:
-        u = special.ndtr(r)
-    else:
-        shares = attend(everywhere, weight, width * middle, aside=True)
-        u = _cumulated(shares, _centres(shares, r, smoothing), smoothing, r[:, None])[:, 0]
-    temperatures = spread * middle, width * middle
-    return Law(keys, residual**2, r, weight, *temperatures, smoothing, abs(2 * u - 1))
-
-
-@dataclass(frozen=True)
 class Regression:
-    """Attention over rows as a regression of a number, with the law of the target at any query."""
+    """Attention over rows as a regression of a number, with the law of the target at any query.
 
+    Keys, those of the law too, are divided by `lengths`: a bandwidth for each feature, relative to
+    the least, or 1 for all.
+    """
+
+    lengths: Float[np.ndarray, " d"]
     keys: Keys
     target: Column
     weight: Column
@@ -409,15 +289,18 @@ class Regression:
     law: Law
     aside: Float[np.ndarray, " m"]
     """Leave-one-out residuals of the rows of the law."""
+    likelihood: float
+    """The mean logarithm of the density of a target without its row."""
 
     def mean(self, queries: Queries) -> Answers:
         if self.cme is not None:
-            return self.centre + self.cme.mean(_ones(queries))[:, 0]
+            return self.centre + self.cme.mean(_ones(queries / self.lengths))[:, 0]
         return _by_blocks(lambda q: self.attention(q) @ self.target, len(self.keys), queries)
 
     def attention(self, queries: Queries) -> Shares:
         """What each row counts for: the mean is the centre plus the sum of weight times target
         less centre. CME's weights are signed; those of softmax attention sum to 1."""
+        queries = queries / self.lengths
         if self.cme is None:
             return attend(_squares(queries, self.keys), self.weight, self.temperature)
         root = np.sqrt(self.weight)
@@ -425,6 +308,7 @@ class Regression:
 
     def spread(self, queries: Queries) -> Answers:
         """The standard deviation of a target."""
+        queries = queries / self.lengths
         scale = _by_blocks(self.law.scale, len(self.law.keys), queries)
         if self.cme is None:
             return self.deviation * scale
@@ -436,17 +320,17 @@ class Regression:
         """The logarithm of the density of a target at its query."""
         spread = self.spread(queries)
         z = (np.asarray(target, float) - self.mean(queries)) / spread
-        return _by_blocks(self.law.log_density, len(self.law.keys), queries, z) - np.log(spread)
+        return self._of_law(self.law.log_density, queries, z) - np.log(spread)
 
     def distribution(self, queries: Queries, target: Answers) -> Answers:
         """The probability of a target no larger."""
         z = (np.asarray(target, float) - self.mean(queries)) / self.spread(queries)
-        return _by_blocks(self.law.distribution, len(self.law.keys), queries, z)
+        return self._of_law(self.law.distribution, queries, z)
 
     def quantile(self, queries: Queries, levels: Levels) -> Float[np.ndarray, "q k"]:
         """Quantiles of the target at each query."""
-        columns = max(len(levels), len(GRID)) * len(self.law.keys)
-        z = _by_blocks(lambda q: self.law.quantile(q, levels), columns, queries)
+        columns = max(len(levels), len(GRID))
+        z = self._of_law(lambda q: self.law.quantile(q, levels), queries, columns=columns)
         return self.mean(queries)[:, None] + self.spread(queries)[:, None] * z
 
     def interval(self, queries: Queries, coverage: float) -> Float[np.ndarray, "q 2"]:
@@ -461,33 +345,14 @@ class Regression:
         """Independent targets at each query."""
         shape = (len(queries), count)
         numbers = rng.normal(size=shape), rng.random(shape)
-        z = _by_blocks(self.law.draw, len(self.law.keys), queries, *numbers)
+        z = self._of_law(self.law.draw, queries, *numbers)
         return self.mean(queries)[:, None] + self.spread(queries)[:, None] * z
 
-
-GRID = np.linspace(0, 1, 321)
-"""Where quantiles are tried for first, as shares of the range."""
-
-
-def _cumulated(shares: Shares, centres: Shares, h: float, z: np.ndarray) -> np.ndarray:
-    return np.einsum("qm,qkm->qk", shares, special.ndtr((z[:, :, None] - centres[:, None, :]) / h))
-
-
-def _inverted(shares: Shares, centres: Shares, h: float, levels: Levels) -> np.ndarray:
-    """Quantiles by a grid, which ends eight bandwidths outside the centres, and bisection in its
-    step."""
-    least, most = centres.min(1, keepdims=True) - 8 * h, centres.max(1, keepdims=True) + 8 * h
-    grid = least + (most - least) * GRID
-    on_grid = _cumulated(shares, centres, h, grid)
-    place = np.array(
-        [np.clip(np.searchsorted(row, levels) - 1, 0, len(GRID) - 2) for row in on_grid]
-    )
-    low, high = np.take_along_axis(grid, place, 1), np.take_along_axis(grid, place + 1, 1)
-    for _ in range(30):  # the range is wide where tails are heavy
-        middle = (low + high) / 2
-        under = _cumulated(shares, centres, h, middle) < levels
-        low, high = np.where(under, middle, low), np.where(under, high, middle)
-    return (low + high) / 2
+    def _of_law(
+        self, function: Callable[..., Any], queries: Queries, *more: Any, columns: int = 1
+    ) -> Any:
+        """A function of the law, which knows scaled queries, by blocks."""
+        return _by_blocks(function, columns * len(self.law.keys), queries / self.lengths, *more)
 
 
 def _by_blocks(function: Callable[..., np.ndarray], columns: int, *arrays: np.ndarray) -> Any:
@@ -515,6 +380,7 @@ def fit_regression(
     kernel: Any = RBF,
     temperature: float | None = None,
     ridge: float | None = None,
+    relevance: bool = True,
     method: str = "auto",
     tolerance: float = 1e-3,
 ) -> Regression:
@@ -527,12 +393,15 @@ def fit_regression(
     - `select`: "evidence" or "loo", what chooses the `temperature` and the `ridge` if they are
       None.
     - `kernel`: a class of kernels; only `RBF` has a temperature.
+    - `relevance`: whether each feature may have a bandwidth of its own, where the temperature is
+      not given and the kernel of "cme" is `RBF`.
     - `method`, `tolerance`: of `fit_cme`.
     """
     keys, target = np.asarray(keys, float), np.asarray(target, float)
     weight = np.ones(len(keys)) if weight is None else np.asarray(weight, float)
     choice = {"how": select, "kernel": kernel, "ridge": ridge}
-    options = (attention, temperature, choice, {"method": method, "tolerance": tolerance})
+    solver = {"method": method, "tolerance": tolerance}
+    options = (attention, temperature, relevance, choice, solver)
     found = _fit(keys, target, weight, *options)
     if not 2 * FOLDS <= len(keys) <= MAX_FOLDED:
         return found
@@ -545,9 +414,48 @@ def fit_regression(
 
 
 def _fit(
-    keys: Keys, target: Column, weight: Column, attention: str, temperature: Any, *given: Any
+    keys: Keys,
+    target: Column,
+    weight: Column,
+    attention: str,
+    temperature: Any,
+    relevance: bool,
+    *given: Any,
 ) -> Regression:
-    """`given` are the options of `choose_kernel` and of `fit_cme`."""
+    """`given` are the options of `choose_kernel` and of `fit_cme`. Whether features have bandwidths
+    of their own is decided on `CHOICE_ROWS` where there are more than `MAX_SPECTRUM`."""
+    one, rows = np.ones(keys.shape[1]), (keys, target, weight)
+    fixed = not relevance or temperature is not None or keys.shape[1] < 2
+    if fixed or attention != "cme" or given[0]["kernel"] is not RBF:
+        return _fit_scaled(one, *rows, attention, temperature, None, *given)
+    all_ = len(keys) <= MAX_SPECTRUM
+    some = slice(None) if all_ else _spaced(keys, CHOICE_ROWS)
+    part: Any = [x[some] for x in rows]
+    found = _fit_scaled(one, *part, attention, None, None, *given)
+    centred = part[1] - found.centre
+    lengths = fit_lengths(part[0], centred, part[2], found.temperature, found.ridge)
+    if lengths is not None:
+        how = (attention, None, float(lengths.min()) ** 2, *given)
+        lengths = lengths / lengths.min()
+        other = _fit_scaled(lengths, *part, *how)
+        gained = (other.likelihood - found.likelihood) * part[2].sum()
+        if gained > PARSIMONY + len(lengths):
+            return other if all_ else _fit_scaled(lengths, *rows, *how)
+    return found if all_ else _fit_scaled(one, *rows, attention, None, None, *given)
+
+
+def _fit_scaled(
+    lengths: np.ndarray,
+    keys: Keys,
+    target: Column,
+    weight: Column,
+    attention: str,
+    temperature: Any,
+    close: float | None,
+    *given: Any,
+) -> Regression:
+    """On keys divided by `lengths`; `close` as in `choose_kernel`."""
+    keys = keys / lengths
     centre = float(weight @ target / weight.sum())
     some = _spaced(keys, LAW_ROWS)
     if attention == "softmax":
@@ -556,10 +464,12 @@ def _fit(
         shares = attend(squares, weight[some], temperature, aside=True)
         left = target[some] - shares @ target[some]
         deviation = float(np.sqrt(weight[some] @ left**2 / weight[some].sum())) or 1.0
-        z, ridge, cme = left / deviation, float("nan"), None
+        spread, ridge, cme = np.full(len(some), deviation), float("nan"), None
     elif attention == "cme":
         choice, solver = given
-        chosen = choose_kernel(keys, target - centre, weight, temperature=temperature, **choice)
+        chosen = choose_kernel(
+            keys, target - centre, weight, temperature=temperature, close=close, **choice
+        )
         kernel, temperature, ridge, prior = chosen
         root, deviation = np.sqrt(weight), prior**0.5
         rooted, values = np.column_stack([keys, root]), (root * (target - centre))[:, None]
@@ -568,13 +478,25 @@ def _fit(
         leverage = np.clip(weight[some] * spare / ridge, 0, 1 - 1e-9)
         left = (target[some] - centre - cme.mean(_ones(keys[some]))[:, 0]) / (1 - leverage)
         variance = np.maximum(ridge + np.maximum(spare, 0) / (1 - leverage), 1e-300)
-        z = left / (deviation * np.sqrt(variance))
+        spread = deviation * np.sqrt(variance)
     else:
         raise InputError(
             f"attention = {attention!r}: it must be cme or "
             f"softmax.{near(attention, ('cme', 'softmax'))}"
         )
-    law = choose_law(keys[some], z, weight[some])
+    law = choose_law(keys[some], left / spread, weight[some])
+    likelihood = law.likelihood - float(weight[some] @ np.log(spread) / weight[some].sum())
     return Regression(
-        keys, target, weight, centre, float(temperature), float(ridge), deviation, cme, law, left
+        lengths,
+        keys,
+        target,
+        weight,
+        centre,
+        float(temperature),
+        float(ridge),
+        deviation,
+        cme,
+        law,
+        left,
+        likelihood,
     )
