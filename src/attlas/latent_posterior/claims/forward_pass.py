@@ -99,15 +99,15 @@ def trained_heads(cell: Setting, draws: Draws) -> Values:
     shares = np.stack(excess) / risk[:, None]
     learnt = [effective_temperature(head).reshape(lanes) for head in heads.values()]
     # Nadaraya-Watson on the same keys and values, at the temperature that the theory has for it.
-    firsts = range(0, lanes[0] * lanes[1], cell.runs)
-    best, scale, _ = np.transpose([best_average(task, seen, row) for row in firsts])
-    averaged = local_average(seen, np.repeat(best, cell.runs))
-    averaged = averaged * np.repeat(scale, cell.runs)[:, None, None]
+    best, scale, _ = np.transpose(
+        [best_average(task, seen, row) for row in range(len(seen.counts))]
+    )
+    averaged = local_average(seen, best) * scale[:, None, None]
     said = np.asarray(represent(heads["softmax"], seen)[:, -1] @ heads["softmax"].read, float)
     apart = ((said - averaged) ** 2).mean((1, 2)).reshape(lanes) / risk[:, None]
     return {
         **on("tokens run", to_local_average=apart),
-        **on("tokens", best_temperature=best),
+        **on("tokens run", best_temperature=best.reshape(lanes)),
         **on("attention tokens run", excess=shares, learnt_temperature=np.stack(learnt)),
         **on("tokens run", learnt_ridge=np.exp(heads["CME"].log_ridge).reshape(lanes)),
         "attention": list(heads),
@@ -196,13 +196,13 @@ def cme_layer_is_bayes(evidence: xr.Dataset) -> Values:
     }
     axis = xr.Variable("parameter", list(pairs))
     found = xr.concat([learnt for _, learnt in pairs.values()], axis)
-    like = xr.ones_like(found.isel(parameter=0, drop=True).mean("run"))
-    predicted = xr.concat([theory * like for theory, _ in pairs.values()], axis)
+    theory = xr.concat([theory * xr.ones_like(learnt) for theory, learnt in pairs.values()], axis)
     return {
-        "predicted": predicted,
+        "predicted": theory.mean("run"),
         "measured": found.mean("run"),
-        **over_runs(found),
-        "before": xr.ones_like(predicted),
+        # The best local average is sought on the contexts of each run, and errs too.
+        **over_runs(found - theory),
+        "before": xr.ones_like(theory.mean("run")),
     }
 
 
