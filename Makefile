@@ -96,6 +96,7 @@ soak: $(STAMP)
 # A search of every claim for a setting at which it fails, MINUTES each: it goes on where it stopped.
 refute: $(STAMP)
 	set -f; $(BIN)/python -m tools.refute --minutes $(or $(MINUTES),1) --jobs $(or $(JOBS),1) $(CLAIMS)
+	$(BIN)/python -m tools.domains
 
 # Changes of the mathematics that no test or claim notices: make mutants N=60 SEED=1
 # MODULES="gaussian kernels" JSON=build/mutants.json

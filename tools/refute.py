@@ -109,8 +109,8 @@ def refute(
             write_summary({id: entry}, path)
             click.echo(
                 f"{id}: {entry['word']}, {entry['settings']:,} settings,"
-                f" {seconds:.0f} s, nearest {entry['nearness']} at {entry['at']}."
-                f" {entry['reason']}"
+                f" {entry['seconds']:.0f} s of processor time in {seconds:.0f} s, nearest"
+                f" {entry['nearness']} at {entry['at']}. {entry['reason']}"
             )
     words = Counter(entry.word for entry in read_summary(claims, path).values())
     click.echo(", ".join(f"{count} {word}" for word, count in words.most_common()))

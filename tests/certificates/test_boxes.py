@@ -43,5 +43,5 @@ def test_one_side_is_free_and_others_are_points():
 def test_weights_and_heads_have_their_ranges():
     assert boxes.weights_and_moves(box(weight=(0, 1), distance=(1, 2))) == ""
     assert "0 to 1" in boxes.weights_and_moves(box(weight=(0, 2), distance=(1, 2)))
-    assert "1 or more" in boxes.sharp_heads(box(sparsity=(0, 2), sharpness=(2, 2)))
-    assert "above 1" in boxes.sharp_heads(box(sparsity=(1, 2), sharpness=(1, 2)))
+    assert "1 or more" in boxes.sharp_heads("sparsity")(box(sparsity=(0, 2), sharpness=(2, 2)))
+    assert "above 1" in boxes.sharp_heads("sparsity")(box(sparsity=(1, 2), sharpness=(1, 2)))

@@ -11,7 +11,7 @@ from attlas.single_location import ORACLE, SingleLocation, risk
 from attlas.single_location.landscape import corner_rate, jacobian, stability, swapped_point
 from attlas.single_location.population import Overlaps
 from attlas.sparse_variables import SparseBoolean
-from attlas.sparse_variables.construction import threshold_head
+from attlas.sparse_variables.construction import sink_head, threshold_head
 
 
 def balls(**values):
@@ -129,6 +129,15 @@ def test_the_margin_is_that_of_the_constructed_head():
     found = statements.threshold_margins(balls(sparsity=3, sharpness=2.0), {})["margin"]
     made = threshold_head(task, sharpness=2.0).worst_margin()
     assert float(found.mid()) == pytest.approx(made, rel=1e-12)
+
+
+def test_the_margin_of_the_head_with_a_sink_is_that_of_the_constructed_one():
+    task = SparseBoolean(length=20, support=(2, 5, 11), function="or")
+    found = statements.sink_margins(balls(length=20, sharpness=4.0), {})["margin"]
+    made = sink_head(task, sharpness=4.0).worst_margin()
+    assert float(found.mid()) == pytest.approx(made, rel=1e-12)
+    assert statements.sink_margins(balls(length=20, sharpness=0.9), {}) is None
+    assert statements.sink_margins(balls(length=0.5, sharpness=4.0), {}) is None
 
 
 def test_the_rest_of_the_softmax_bound_vanishes_at_balance():

@@ -1,10 +1,12 @@
 """The domain of validity: words on a grid, a boundary with its uncertainty, a figure, a record."""
 
+import dataclasses
+
 import pytest
 
 from attlas.claims import Hypothesis
 from attlas.errors import InputError
-from attlas.lab.domain import kept_domain, map_domain
+from attlas.lab.domain import kept_domain, map_domain, ship_domain
 from attlas.lab.store import Store
 from tests.lab.planted import claim
 
@@ -44,6 +46,16 @@ def test_it_is_drawn_and_kept(domain, tmp_path):
     assert kept.points.equals(domain.points) and kept.edges.equals(domain.edges)
     domain.claim.code = "other"
     assert kept_domain(domain.claim, Store(tmp_path)) is None
+
+
+def test_a_domain_that_comes_with_the_package_is_shown_where_the_store_has_none(domain, tmp_path):
+    file, empty = tmp_path / "domains.json", Store(tmp_path / "empty")
+    assert kept_domain(domain.claim, empty, file) is None
+    ship_domain(domain, file)
+    kept = kept_domain(domain.claim, empty, file)
+    assert kept.points.equals(domain.points) and kept.edges.equals(domain.edges)
+    wider = dataclasses.replace(domain.claim, hypotheses=())  # of which it says nothing
+    assert kept_domain(wider, empty, file) is None
 
 
 def test_it_needs_two_numbers(tmp_path):

@@ -104,6 +104,97 @@ def test_a_search_ends_in_time_and_keeps_what_it_measured(tmp_path):
     assert found.violation is None or found.violation.last.verdict.word == "refuted"
 
 
+def measured_as(name, measure, rule):
+    """A claim with an x that is searched and a budget of 1000, measured as given."""
+
+    def function(cell, draws):
+        return measure(cell, draws)
+
+    function.__name__ = name
+    return planted.claim(
+        kind="simulation",
+        origin="ours",
+        reference="a test",
+        statement="planted",
+        words="planted",
+        quick=Setting(x=0.5, samples=1000),
+        budget="samples",
+        ranges={"x": (0.0, 1.0)},
+        rule=rule,
+        control=Control("nothing", lambda e: e),
+    )(function)
+
+
+def test_what_is_near_and_undecided_is_measured_with_up_to_sixty_four_times_the_budget(tmp_path):
+    def measure(cell, draws):  # beyond the margin by half of the first interval
+        error = 0.1 / cell.samples**0.5
+        return {"predicted": 1.0, "measured": 1.056, "error": error}
+
+    rule = Approximation(margin=0.05)
+    found = search(measured_as("barely_beyond", measure, rule), tmp_path, most=200)
+    assert found.refuted_at_first == 0 and found.violation is not None
+    assert found.violation.first.times == 16
+    assert found.violation.last.setting.samples == 16_000
+
+
+def test_the_last_measurement_of_a_setting_counts(tmp_path):
+    def measure(cell, draws):  # wrong on the first seed only
+        first = draws.seed == 7
+        return {"predicted": 0.0, "measured": 8.0 * first + cell.x, "error": 1.0}
+
+    made = measured_as("wrong_once", measure, Agreement())
+    found = search(made, tmp_path, most=40, seed=7)
+    assert found.violation is None and found.refuted_at_first >= 32
+    assert found.nearest.times == 4 and found.nearest.nearness < 0.3
+    entry = refute.summary(made, found)
+    refute.write_summary({made.id: entry}, tmp_path / "refute.json")
+    kept = refute.read_summary([made], tmp_path / "refute.json")[made.id]
+    assert kept.at_first == found.refuted_at_first and kept.nearness < 0.3
+
+
+def test_a_counterexample_needs_no_second_seed(tmp_path):
+    def measure(cell, draws):
+        wrong = draws.seed == 7 and cell.x > 0.8
+        return {"predicted": 0.0, "measured": 1e-3 * wrong, "error": 0.0}
+
+    made = measured_as("exactly_wrong_once", measure, Agreement())
+    violation = search(made, tmp_path, most=100, seed=7).violation
+    assert violation.last.seed == 7 and violation.last.setting.x > 0.8
+    assert violation.last.verdict.exact and violation.last.setting.samples == 1000
+
+
+def test_a_declared_range_of_a_list_is_searched_one_value_at_a_time(registry):
+    listed = {"quick": Setting(size=(1.0, 2.0), count=(3, 4)), "cells": together("size", "count")}
+
+    @planted.measurement("in-pairs", **listed)
+    def pairs(cell, draws):
+        return {"measured": cell.size, "bound": 5.0, "error": 0.0}
+
+    def stated(name, rule, **parts):
+        def read(evidence):
+            return {}
+
+        read.__name__ = name
+        return planted.claim(
+            kind="two routes",
+            origin="ours",
+            reference="a test",
+            statement="planted",
+            words="planted",
+            measured_by=pairs,
+            rule=rule,
+            control=Control("nothing", lambda e: e),
+            **parts,
+        )(read)
+
+    with pytest.raises(InputError, match="no parameter that could be searched"):
+        Region(stated("compared", Bound()))
+    region = Region(stated("one_by_one", Bound(), ranges={"size": (1.0, 9.0)}))
+    assert {r.name: (r.low, r.high) for r in region.ranges}["size"] == (1.0, 9.0)
+    assert region.at({"size": 9.0}).size == (9.0,)
+    assert [own.size for own in region.own] == [(1.0,), (2.0,)]
+
+
 def test_hypotheses_bound_the_search(tmp_path):
     inside = Hypothesis("x <= 0.7", lambda cell: cell.x <= 0.7)
     made = claim("agreement", "hypothesis", hypotheses=(inside,))

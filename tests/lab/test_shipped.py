@@ -10,7 +10,7 @@ import xarray as xr
 
 from attlas.claims import Agreement, Rate, catalogue
 from attlas.errors import InputError
-from attlas.lab import judging, refute, shipped, soak
+from attlas.lab import domain, judging, refute, shipped, soak
 from attlas.lab.blocks import encode_block, read_block
 from attlas.lab.runner import run
 from attlas.lab.shipped import EARLIER, differences, read_shipped, ship, shipped_path
@@ -204,7 +204,7 @@ def test_trained_networks_are_compared_by_their_means(result, folder):
 
 def test_the_evidence_of_the_package_is_sound_and_of_its_claims(registry):
     claims, notes = catalogue(), []
-    for path in set(shipped.FOLDER.rglob("*.*")) - {soak.FILE, refute.FILE}:
+    for path in set(shipped.FOLDER.rglob("*.*")) - {soak.FILE, refute.FILE, domain.FILE}:
         assert f"{path.parent.name}/{path.stem}" in claims and path.suffix == ".nc", path
         read_shipped(claims[f"{path.parent.name}/{path.stem}"], notes)
     assert notes == []
@@ -212,6 +212,7 @@ def test_the_evidence_of_the_package_is_sound_and_of_its_claims(registry):
     searched = refute.read_summary(claims.values())
     assert set(json.loads(refute.FILE.read_text())) == set(searched)
     assert not any(search.word == "refuted" for search in searched.values())
+    assert set(json.loads(domain.FILE.read_text())) <= set(claims)
 
 
 def test_the_cheapest_of_the_package_is_measured_again_and_agrees(registry, store):

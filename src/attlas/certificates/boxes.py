@@ -47,8 +47,12 @@ def weights_and_moves(box: Box) -> str:
     return wrong or positive_sides("distance")(box)
 
 
-def sharp_heads(box: Box) -> str:
-    """One relevant variable or more, which are read more sharply than others."""
-    if box["sparsity"][0] < 1:
-        return "sparsity must be 1 or more"
-    return "" if box["sharpness"][0] > 1 else "sharpness must be above 1"
+def sharp_heads(count: str) -> Callable[[Box], str]:
+    """One or more of what is counted, and a sharpness with which a head tells levels apart."""
+
+    def defined(box: Box) -> str:
+        if box[count][0] < 1:
+            return f"{count} must be 1 or more"
+        return "" if box["sharpness"][0] > 1 else "sharpness must be above 1"
+
+    return defined

@@ -310,6 +310,28 @@ def threshold_margins(x: Balls, box: Box) -> dict[str, Any] | None:
     return {"margin": low.union(high)} if positive(low) else None
 
 
+def ends(x: Any) -> tuple[Any, Any]:
+    """The lower and the upper end of a ball."""
+    return x.lower(), x.upper()
+
+
+def sink_margins(x: Balls, box: Box) -> dict[str, Any] | None:
+    r"""With $g = e^{\beta/2} = cT$ a bit that decides has the weight $g^4$, [CLS] $g^3$, another
+    bit $g^2$ or 1.
+
+    If no bit decides, the T bits have $Tg^2$ at most, and the output is at least
+    $\frac{g - T}{g + T} = \frac{c-1}{c+1}$, which is attained and grows in c; if one does, it is at
+    least $\frac{g-1}{g+1}$ on the other side, and no less for $T \ge 1$. The scores have the size
+    $\beta = 2\ln cT$.
+    """
+    t, c = x["length"], x["sharpness"]
+    low, high = ((end - 1) / (end + 1) for end in ends(c))
+    if not (positive(low) and t >= 1):
+        return None
+    least, most = (2 * (end * size).log() for end, size in zip(ends(c), ends(t), strict=True))
+    return {"margin": low.union(high), "size of the scores": least.union(most)}
+
+
 def sharp_softmax(x: Balls, box: Box) -> dict[str, Any] | None:
     r"""How far a set of tokens of weight p can gain when scores move by d at most, below
     $\tanh\frac d2$.
@@ -577,7 +599,13 @@ STATEMENTS: dict[str, Statement] = {
         "The threshold head is right on all inputs, with this margin, whatever the length.",
         ("sparsity", "sharpness"),
         threshold_margins,
-        sharp_heads,
+        sharp_heads("sparsity"),
+    ),
+    "sparse-variables/sink-margin": Statement(
+        "The head with a sink is right on all inputs, with this margin, however many bits decide.",
+        ("length", "sharpness"),
+        sink_margins,
+        sharp_heads("length"),
     ),
     "sparse-variables/softmax-sharp": Statement(
         "When scores move by the distance, no set of tokens of this weight gains more than"

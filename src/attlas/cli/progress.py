@@ -123,7 +123,7 @@ def search_progress(quiet: bool) -> "Iterator[Callable[[Search], None]]":
         def show(search: "Search") -> None:
             words = f"{search.settings:,} settings"
             if search.nearest:
-                words += f", {search.nearest.nearness:.2g} of the way to a refutation"
+                words += f", nearness {search.nearest.nearness:.2g} of 1"
             log(words)
             bar.update(task, description=words)
 

@@ -150,8 +150,13 @@ def print_search(search: "Search", files: Sequence[str] = ()) -> None:
         console.print(f"[{STYLES['confirmed']}]not refuted[/] [bold]{claim.id}[/]  ({looked})")
         if search.nearest:
             at = values_said(search.region.values(search.nearest.setting))
-            near = f"{search.nearest.nearness:.3g} of the way to a refutation"
+            near = f"{search.nearest.nearness:.3g}, where 1 is the threshold"
             console.print(f"{indent}Nearest: {near}, at {escape(at)}.")
+            if search.nearest.verdict:
+                console.print(f"{indent}{escape(search.nearest.verdict.reason)}")
+        if search.refuted_at_first:
+            count = f"{search.refuted_at_first:,} refuted at first sight"
+            console.print(f"{indent}{count}, and not on a fresh seed with four times the budget.")
     console.print(f"{indent}Searched: {escape('; '.join(map(str, search.region.ranges)))}.")
     if search.failed:
         point, reason = next(iter(search.failed.items()))

@@ -4,6 +4,7 @@ hold, and where it breaks; inside its hypotheses and beyond them."""
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ import pandas as pd
 from attlas.claims import Claim, Setting, Value
 from attlas.errors import InputError
 from attlas.lab.cluster import parse_where
+from attlas.lab.files import add_entries, fits, read_entries
 from attlas.lab.records import PLAIN, Records
-from attlas.lab.refute import Hunt, Search
+from attlas.lab.refute import Hunt, Search, search_digest
 from attlas.lab.regions import Range, Region
 from attlas.lab.runner import fresh_seed
+from attlas.lab.shipped import FOLDER
 from attlas.lab.store import Store
 from attlas.lab.workers import open_workers
 
@@ -24,6 +27,9 @@ SIDE = 13
 
 REFINEMENTS = 3
 """How often the step at the boundary is halved."""
+
+FILE = FOLDER / "domains.json"
+"""Domains that come with the package."""
 
 WORDS = ("confirmed", "refuted", "undecided", "not defined")
 COLORS = ("#56B4E9", "#D55E00", "#F0E442", "#BBBBBB")
@@ -125,14 +131,23 @@ def _name(claim: Claim) -> str:
     return f"domain-{claim.map}-{claim.slug}"
 
 
-def kept_domain(claim: Claim, records: Records) -> Domain | None:
-    """The domain of a claim that a store keeps, if today's code made it."""
-    found = records.kept_table(_name(claim), _TABLE)
+def kept_domain(claim: Claim, records: Records, path: Path = FILE) -> Domain | None:
+    """The domain of a claim that a store keeps, or else one of the package, if today's code made
+    it."""
+    found: Any = records.kept_table(_name(claim), _TABLE)
     if found is None or found["code"] != claim.code or not found["points"]:
-        return None
+        found = read_entries(path).get(claim.id)
+        if not fits(found, _TABLE) or found["code"] != search_digest(claim):
+            return None
     edges = pd.DataFrame(found["edges"], columns=["axis", "at", "low", "high"])
     axes = found["axes"][0], found["axes"][1]
     return Domain(claim, axes, found["seed"], pd.DataFrame(found["points"]), edges)
+
+
+def ship_domain(domain: Domain, path: Path = FILE) -> None:
+    """Write a domain beside those of other claims that come with the package."""
+    code = search_digest(domain.claim)
+    add_entries(path, {domain.claim.id: domain.to_dict() | {"code": code}})
 
 
 def map_domain(

@@ -2,9 +2,11 @@
 
 A setting is a point of a box, one side for each parameter that is searched. The search starts with
 the claim's own cells and a Sobol sequence, and goes on with differential evolution on `nearness`,
-how near a verdict is to a refutation. What is close is measured again with four times the budget; a
-refutation is repeated on a fresh seed with four times the budget, and then made simpler. All cells
-go through the store: the same call looks at the same settings, and measures only what is missing.
+how near a verdict is to a refutation. What is close is measured again on a fresh seed with four
+times the budget, what is close then with sixteen and sixty-four times; the last measurement counts.
+A refutation is repeated on a fresh seed with four times the budget or more, and then made simpler.
+All cells go through the store: the same call looks at the same settings, and measures only what is
+missing.
 """
 
 import hashlib
@@ -25,6 +27,7 @@ from scipy import optimize
 from scipy.stats import qmc
 
 from attlas.claims import (
+    Agreement,
     Claim,
     Convergence,
     Order,
@@ -60,6 +63,11 @@ CLOSE = 0.5
 """From this nearness on a setting is worth four times the budget; of each generation the nearest
 two."""
 
+VERY_CLOSE = 0.9
+"""From this nearness on, with four times the budget, it is worth four times as much again, and once
+more, if there is time."""
+MOST = BUDGET_FACTOR**3
+
 MAX_DRAWS = 2**13
 """Points of the box that are tried for settings inside the hypotheses, before it is said that there
 are none."""
@@ -94,17 +102,28 @@ def nearness(rule: Rule, evidence: xr.Dataset, verdict: Verdict) -> float:
 
 
 class Trial(NamedTuple):
-    """What was found at a setting on a seed: the verdict and its nearness, or why there is none."""
+    """What was found at a setting on a seed: the verdict and its nearness, or why there is none.
+
+    `times` is the budget, in units of the claim's own, and `seconds` what the measurement took.
+    """
 
     setting: Setting
     seed: int
     verdict: Verdict | None
     nearness: float
     reason: str = ""
+    times: int = 1
+    seconds: float = 0.0
 
     @property
     def refuted(self) -> bool:
         return self.verdict is not None and self.verdict.word == "refuted"
+
+    @property
+    def exact(self) -> bool:
+        """Whether no sampling error entered: what was found is so on this seed, whatever others
+        say."""
+        return self.verdict is not None and self.verdict.exact
 
     @property
     def judged(self) -> bool:
@@ -240,7 +259,6 @@ class Hunt:
         self.seconds, self.deadline = seconds, self.start + seconds
         self.known: dict[Setting, float] = {}
         self.best: list[Trial] = []
-        self.raised: set[Setting] = set()
 
     def run(self) -> Search:
         points = self.inside_points()
@@ -331,43 +349,77 @@ class Hunt:
         if self.clock() > self.deadline or self.found.settings >= self.most:
             raise _Stop
 
-    def pursue(self, trials: Iterable[Trial]) -> None:
+    def pursue(self, trials: Sequence[Trial]) -> None:
         """Repeat what is refuted at first sight, and look closer at what is near."""
-        for trial in trials:
-            self.known[trial.setting] = trial.nearness
-        judged = [t for t in trials if t.judged]
-        ranked = sorted([*self.best, *judged], key=lambda t: -t.nearness)
-        self.best = ranked[:GENERATION]
-        self.found.nearest = self.best[0] if self.best else None
-        refuted = [t for t in judged if t.refuted]
+        self.rank(trials)
+        refuted = [t for t in trials if t.refuted]
         self.found.refuted_at_first += len(refuted)
-        again = fresh_seed(self.found.seed)
-        for trial in sorted(refuted, key=lambda t: -t.nearness)[:2]:
-            self.confirm(trial, again)
+        for trial in sorted(refuted, key=lambda t: -t.nearness):
+            self.confirm(trial)
         if self.claim.budget is None:
             return
-        close = [t for t in self.best if t.nearness >= CLOSE and t.setting not in self.raised][:2]
-        self.raised |= {t.setting for t in close}
-        for trial in self.measure([self.more(t.setting) for t in close], again, in_time=True):
-            if trial.refuted:
-                self.confirm(trial, fresh_seed(again))
+        for trial in [t for t in self.best if self.is_close(t)][:2]:
+            times = BUDGET_FACTOR * trial.times
+            raised, start = self.more(trial.setting, times), self.clock()
+            for found in self.measure([raised], self.seed_of(times), in_time=True):
+                took = self.clock() - start
+                closer = found._replace(setting=trial.setting, times=times, seconds=took)
+                self.rank([closer])
+                if closer.refuted:
+                    self.confirm(closer)
 
-    def more(self, setting: Setting) -> Setting:
-        """The setting with four times the budget."""
+    def rank(self, trials: Sequence[Trial]) -> None:
+        """Remember trials: of a setting the last one, which has the largest budget; where both are
+        exact, the nearer one."""
+        latest = {trial.setting: trial for trial in trials}
+        for before in self.best:
+            now = latest.get(before.setting)
+            if now and now.exact and before.exact and before.nearness > now.nearness:
+                latest[now.setting] = before._replace(times=now.times, seconds=now.seconds)
+        self.known |= {setting: trial.nearness for setting, trial in latest.items()}
+        others = [t for t in self.best if t.setting not in latest]
+        judged = [t for t in latest.values() if t.judged]
+        self.best = sorted([*others, *judged], key=lambda t: -t.nearness)[:GENERATION]
+        self.found.nearest = self.best[0] if self.best else None
+
+    def is_close(self, trial: Trial) -> bool:
+        """Whether a setting is worth a larger budget: it is near, and more samples may decide."""
+        if trial.times == 1:
+            return trial.nearness >= CLOSE
+        open_still = isinstance(self.claim.rule, Agreement | SameLaw) or (
+            trial.verdict is not None and trial.verdict.word == "undecided"
+        )
+        in_time = self.clock() + BUDGET_FACTOR * trial.seconds < self.deadline
+        return open_still and in_time and trial.nearness >= VERY_CLOSE and trial.times < MOST
+
+    def seed_of(self, times: int) -> int:
+        """The seed of measurements with a budget: fresh for each."""
+        seed = self.found.seed
+        while times > 1:
+            seed, times = fresh_seed(seed), times // BUDGET_FACTOR
+        return seed
+
+    def more(self, setting: Setting, times: int = BUDGET_FACTOR) -> Setting:
+        """The setting with so many times the budget."""
         budget = self.claim.budget
         if budget is None:
             return setting
         value: Any = setting[budget]
-        return setting.at(**{budget: BUDGET_FACTOR * value})
+        return setting.at(**{budget: times * value})
 
-    def confirm(self, trial: Trial, seed: int) -> None:
-        """Repeat a refutation on a fresh seed with four times the budget; stop if it stands."""
-        (repeated,) = self.measure([self.more(trial.setting)], seed)
+    def confirm(self, trial: Trial) -> None:
+        """Repeat a refutation on a fresh seed with four times the budget, or with its own if that
+        is larger; stop if it stands, or if it was exact: a counterexample, which no repetition
+        takes back."""
+        times = max(BUDGET_FACTOR, trial.times)
+        seed = self.seed_of(BUDGET_FACTOR * trial.times)
+        (repeated,) = self.measure([self.more(trial.setting, times)], seed)
         if not repeated.refuted:
-            return
-        simplest = self.simplify(repeated)
-        (last,) = self.measure([simplest.setting], fresh_seed(simplest.seed))
-        last = last if last.refuted else repeated
+            if not trial.exact:
+                self.rank([repeated._replace(setting=trial.setting, times=times)])
+                return
+            repeated = trial._replace(setting=self.more(trial.setting, trial.times))
+        last = self.simplify(repeated)
         self.found.violation = Violation(trial, last, self.changed(last.setting))
         self.found.nearest = last
         raise _Stop
@@ -383,9 +435,11 @@ class Hunt:
         """The same refutation with fewer changed parameters, and round numbers.
 
         First parameters go back to the claim's own values, one at a time; then numbers lose digits.
-        Each step must be refuted on the seed and budget on which the first was confirmed.
+        Each step must be refuted with the budget with which the first was confirmed, on its seed
+        and on a fresh one.
         """
         region, until = self.region, self.clock() + max(10.0, self.seconds)
+        seed, fresh = trial.seed, fresh_seed(trial.seed)
 
         def first_refuted(variants: Iterable[dict[str, Value]]) -> Trial | None:
             settings = [s for v in variants if region.admits(s := region.at(v))]
@@ -394,8 +448,12 @@ class Hunt:
                 if self.claim.budget is None
                 else {self.claim.budget: trial.setting[self.claim.budget]}
             )
-            tried = self.measure([s.at(**keep) for s in settings], trial.seed)
-            return max((t for t in tried if t.refuted), key=lambda t: t.nearness, default=None)
+            tried = [t for t in self.measure([s.at(**keep) for s in settings], seed) if t.refuted]
+            for found in sorted(tried, key=lambda t: -t.nearness):
+                (again,) = self.measure([found.setting], fresh)
+                if again.refuted:
+                    return again
+            return None
 
         while self.clock() < until:
             values, changed = region.values(trial.setting), self.changed(trial.setting)
@@ -499,13 +557,15 @@ _SUMMARY = {
     "at": {str: PLAIN},
     "reason": str,
     "failed": int,
+    "at_first?": int,
 }
 """The form of what is kept of the search of a claim."""
 
 
 class Searched(NamedTuple):
     """What is kept of a search: its `word`, `not refuted`, `refuted` or `not searched`, what was
-    looked at, and where it came nearest; `stale` if the claim has changed since."""
+    looked at, and where it came nearest; `at_first` counts what was refuted at first sight; `stale`
+    if the claim has changed since."""
 
     word: str
     settings: int
@@ -517,6 +577,7 @@ class Searched(NamedTuple):
     reason: str
     failed: int
     stale: bool
+    at_first: int = 0
 
 
 def search_digest(claim: Claim) -> str:
@@ -551,6 +612,7 @@ def summary(claim: Claim, found: Search | InputError) -> dict[str, Any]:
         "at": at or {},
         "reason": verdict.reason if verdict else "",
         "failed": len(found.failed),
+        "at_first": found.refuted_at_first,
     }
 
 

@@ -109,8 +109,10 @@ class Region:
         lists = {n for n, value in claim.quick.items() if isinstance(value, tuple)}
         self.swept = {name for name in lists if not isinstance(own[0][name], tuple)}
         along_cells = isinstance(claim.rule, Rate) and claim.rule.along == "cell"
-        self.together = bool(claim.read) or along_cells
-        """Whether the rule compares cells with each other, so that their lists stay as they are."""
+        apart = bool(lists & set(claim.ranges))
+        self.together = along_cells or (bool(claim.read) and not apart)
+        """Whether the rule compares cells with each other, so that their lists stay as they are. It
+        does not where the claim declares a range of a list."""
         self.fixed = lists - self.swept | (self.swept if self.together else set())
         if over:
             self.ranges = [self._asked(name, text) for name, text in over.items()]

@@ -210,6 +210,7 @@ def excess_by_place(data: tuple[Any, Any], fresh: Any) -> Float[np.ndarray, "lan
     words="Trained on as many contexts, attention comes nearer to the Bayes predictor the longer"
     " they are.",
     rule=Order(),
+    ranges={"queries": (2, 8)},
     control=Control(
         "least squares with a weight for each place", lambda e: longer_is_better(e, BY_PLACE)
     ),

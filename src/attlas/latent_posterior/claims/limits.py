@@ -175,14 +175,14 @@ def harmonics_kept(evidence: xr.Dataset) -> Panels:
     statement=r"By the finite-length formulas the root mean square error falls, at great"
     r" length, like $L^{-2/(s+4)}$ for softmax attention, $L^{-4/(s+8)}$ for a pair of heads"
     r" and $L^{-1/4}$ for CME attention with $\lambda = L^{3/4}$: from $10^{16}$ tokens on the"
-    r" exponents are these to 0.01, at temperatures up to $\frac12$ in up to 8 dimensions;"
-    r" beyond these, the last exponent is reached at greater lengths only.",
+    r" exponents are these to 0.01, at temperatures from $\frac1{10}$ to $\frac12$ in up to 8"
+    r" dimensions; beyond these, the last exponent is reached at greater lengths only.",
     words="The exponents with which three kinds of attention converge from 10¹⁶ tokens on, by"
     " the finite-length formulas.",
     hypotheses=(
         Hypothesis(
-            "temperature <= 0.5 and dim <= 8: beyond, the exponent 1/4 comes later",
-            lambda s: s.temperature <= 0.5 and s.dim <= 8,
+            "0.1 <= temperature <= 0.5 and dim <= 8: beyond, the exponent 1/4 comes later",
+            lambda s: 0.1 <= s.temperature <= 0.5 and s.dim <= 8,
         ),
     ),
     quick=Setting(dim=(2, 3, 6), **SETTING),

@@ -103,6 +103,11 @@ def paths(evidence: xr.Dataset) -> Figure:
             "descent follows the gradient (direction = gradient)",
             lambda s: s.direction == "gradient",
         ),
+        Hypothesis(
+            "gamma <= 1: with a wider token rounding exceeds 1e-12 on rare starts that pass by the"
+            " saddle",
+            lambda s: s.gamma <= 1,
+        ),
     ),
     quick=paper_task(
         dim=(4, 400), lam=0.1, step_size=4e-3, repeats=8, steps=1000, direction="gradient"
@@ -519,6 +524,16 @@ def widths_at(task: SingleLocation, lam: float) -> tuple[float, float, float]:
     r" gate saturates.",
     words="Near the oracle the rate at which the key aligns falls like a Gaussian tail as the"
     " gate is made sharper.",
+    hypotheses=(
+        Hypothesis(
+            "2 lam^2 gamma sqrt(dim / 2) <= 5 (1 + 4 lam^2 gamma^2) and lam sqrt(dim / 2) <= 18:"
+            " beyond it the quadrature misses a part of the integrand, or rounding loses it",
+            lambda s: (
+                2 * s.lam**2 * s.gamma * (s.dim / 2) ** 0.5 <= 5 * (1 + 4 * (s.lam * s.gamma) ** 2)
+                and s.lam * (s.dim / 2) ** 0.5 <= 18
+            ),
+        ),
+    ),
     quick=paper_task(lam=(0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)),
     cells=together("lam"),
     rule=Approximation(margin=1e-9),

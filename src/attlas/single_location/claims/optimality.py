@@ -191,6 +191,7 @@ def excess_on_the_ladder(evidence: xr.Dataset) -> Figure:
     quick=Setting(points=512, generations=40),
     paper=dict(points=4096, generations=200),
     budget="points",
+    ranges={"generations": (5, 200)},
     rule=Bound(),
     control=Control(
         "a bound that is smaller by {size:.2g} of its value",

@@ -59,6 +59,7 @@ def worst_pairs(cell: Setting, draws: Draws) -> Values:
     words="If no score changes by more than some amount, the attention weights change by at"
     " most twice that amount in sum.",
     rule=Bound(),
+    ranges={"length": (2, SHARED_LENGTH)},
     control=Control(
         "a constant that is {size:.2f} smaller than 2",
         lambda e, size: {"bound": (1 - size / 2) * e.bound},
@@ -80,6 +81,7 @@ def softmax_lipschitz(evidence: xr.Dataset) -> Values:
     words="The least constant between the largest change of a score and the summed change of"
     " the attention weights is 1, half of the paper's.",
     rule=Bound(),
+    ranges={"length": (2, SHARED_LENGTH)},
     control=SMALLER,
     needs=("softmax-lipschitz",),
 )
