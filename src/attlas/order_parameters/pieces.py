@@ -12,6 +12,7 @@ from jaxtyping import Array
 from attlas.errors import InputError, near, whole
 from attlas.order_parameters.gates import ACTIVATIONS, gate_weights
 from attlas.order_parameters.problem import Tokens
+from attlas.schedules import SCHEDULES
 from attlas.surface import refusing
 
 
@@ -259,7 +260,7 @@ def _refuse_heads(values: Any, lam: Any, norm: Any, offset: Any) -> None:
     """A sentence for what no heads have."""
     whole("values", values, 1)
     for name, value in (("lam", lam), ("norm", norm), ("offset", offset)):
-        if np.ndim(value):
+        if not isinstance(value, SCHEDULES) and np.ndim(value):
             raise InputError(
                 f"{name} has the shape {np.shape(value)}: the heads of a problem share one number,"
                 " and several problems may differ in it"
