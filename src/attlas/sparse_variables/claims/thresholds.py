@@ -286,7 +286,7 @@ def thresholds_and_success(evidence: xr.Dataset) -> Panels:
         draw_thresholds(shown).lines("length", "floor", theory=True),
         success.rule(0.8, "80 %"),
         title="Samples that training needs, against the length",
-        note=f"{describe_task(evidence)}: {power}{uniform}bars: two standard errors; ≥: lower"
+        note=f"task: {describe_task(evidence)}; {power}{uniform}bars: two standard errors; ≥: lower"
         " limits; dashed: statistical floor",
     )
 
@@ -419,7 +419,7 @@ def laws_compared(evidence: xr.Dataset) -> Figure:
     figure = draw_thresholds(
         evidence.isel(learner=[0]),
         "A logarithm of the length",
-        f"{describe_task(evidence)}: T to the power {slope:.2f} ± {2 * error:.2f}, the floor"
+        f"task: {describe_task(evidence)}; T to the power {slope:.2f} ± {2 * error:.2f}, the floor"
         f" {law:.2f}",
     )
     names = {"law": "in proportion to the statistical floor", "root": "to √T"}
