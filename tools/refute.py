@@ -26,7 +26,8 @@ def search(id: str, minutes: float, seed: int, store: str) -> tuple[str, float, 
     from attlas.claims import select
     from attlas.errors import InputError
     from attlas.lab.measurement import keep_compiled
-    from attlas.lab.refute import Search, find_violation, summary
+    from attlas.lab.refute import Search, find_violation
+    from attlas.lab.searched import summary
     from attlas.lab.store import Store
 
     opened, start = Store(store), time.monotonic()
@@ -84,7 +85,7 @@ def refute(
 
     from attlas.claims import select
     from attlas.errors import InputError
-    from attlas.lab.refute import FILE, read_summary, write_summary
+    from attlas.lab.searched import FILE, read_summary, write_summary
     from attlas.lab.store import Store
 
     path = file or FILE

@@ -45,8 +45,7 @@ class Figure:
         x, y: titles of the axes; by default the names of the first layer's variables.
         log: axes with a logarithmic scale: "x", "y" or "xy".
         zero: axes that must show 0, named as in `log`, or, as "-x", must not; else Vega decides.
-        domain: the ends of an axis, by its name, as in `{"x": (0, 1)}`; all words of a colour's
-            variable, in the order of the palette, by the variable.
+        domain: the ends of an axis, by its name, as in `{"x": (0, 1)}`; or all words of a colour.
         format: the format of an axis' numbers, by its name, as in `{"y": "%"}`.
         legend: titles of legends by variable; None shows a legend without a title.
         width, height: of the drawing area, in pixels.
@@ -137,10 +136,8 @@ class Figure:
             if not text:
                 return made
             middle = (frame[color].min() + frame[color].max()) / 2
-            # Not "white", which a dark page replaces by its ground.
-            ink = alt.condition(
-                f"datum.{color} > {middle}", alt.value("black"), alt.value("#ffffff")
-            )
+            inks = alt.value("black"), alt.value("#ffffff")  # dark pages replace "white"
+            ink = alt.condition(f"datum.{color} > {middle}", *inks)
             words = _chart(frame).mark_text(fontSize=11)
             return made + words.encode(**place, text=f"{text}:N", color=ink)
 
@@ -429,8 +426,8 @@ class Figure:
             sort = list(dict.fromkeys(frame[column])) if frame[column].dtype == object else None
             made = kind(f"{column}:N", title=self._legend_title(name), sort=sort)
             if channel == "color":
-                words = list(self.domain[name]) if name in self.domain else _undefined()
-                made.scale = alt.Scale(range=PALETTE, domain=words)
+                words = self.domain.get(name)
+                made.scale = alt.Scale(range=PALETTE, domain=list(words) if words else _undefined())
             if channel == "dash":
                 made.legend = alt.Legend(
                     symbolType="stroke", symbolSize=300, symbolFillColor="transparent"
@@ -597,8 +594,6 @@ def greek(evidence: xr.Dataset, axis: str) -> xr.Dataset:
     Arguments:
         evidence: a Dataset.
     """
-    names = [
-        " ".join(GREEK.get(word, word) for word in str(name).split())
-        for name in evidence[axis].values
-    ]
+    values = evidence[axis].values
+    names = [" ".join(GREEK.get(word, word) for word in str(name).split()) for name in values]
     return evidence.assign_coords({axis: names})

@@ -16,7 +16,7 @@ from attlas.atlas.notes import notes_of
 from attlas.atlas.pages import write_atlas
 from attlas.claims import catalogue
 from attlas.lab.domain import Domain
-from attlas.lab.refute import Searched
+from attlas.lab.searched import Searched
 from attlas.lab.shipped import EARLIER
 from tests.conftest import HEAVY, needs_models
 
@@ -121,7 +121,7 @@ def test_a_page_shows_all_that_a_reader_needs(atlas, tested):
         "Theorem 1",
         result.verdict.measured,
         "smallest detectable deviation",
-        mathml(result.claim.control.said()),
+        mathml(result.claim.control.said().replace("25%", "25 %")),
         "attlas run single-location/closed-form-risk",
         "@inproceedings{marion2025",
         r'alttext="\gamma &gt; 0"',

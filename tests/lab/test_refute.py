@@ -1,7 +1,6 @@
 """A search for violations: it finds planted ones, says nothing of true claims, and is resumable."""
 
 import dataclasses
-import json
 import math
 
 import pytest
@@ -22,7 +21,7 @@ from attlas.claims import (
 )
 from attlas.claims.evidence import as_evidence
 from attlas.errors import InputError
-from attlas.lab import refute
+from attlas.lab import refute, searched
 from attlas.lab.refute import find_violation, nearness
 from attlas.lab.regions import Range, Region
 from attlas.lab.store import Store
@@ -146,9 +145,9 @@ def test_the_last_measurement_of_a_setting_counts(tmp_path):
     found = search(made, tmp_path, most=40, seed=7)
     assert found.violation is None and found.refuted_at_first >= 32
     assert found.nearest.times == 4 and found.nearest.nearness < 0.3
-    entry = refute.summary(made, found)
-    refute.write_summary({made.id: entry}, tmp_path / "refute.json")
-    kept = refute.read_summary([made], tmp_path / "refute.json")[made.id]
+    entry = searched.summary(made, found)
+    searched.write_summary({made.id: entry}, tmp_path / "refute.json")
+    kept = searched.read_summary([made], tmp_path / "refute.json")[made.id]
     assert kept.at_first == found.refuted_at_first and kept.nearness < 0.3
 
 
@@ -326,29 +325,6 @@ def lambda_named():
         return {}
 
     return wrong_range
-
-
-def test_what_was_found_is_kept_and_read_back_with_suspicion(tmp_path):
-    made, file = claim("agreement", "constant"), tmp_path / "refute.json"
-    found = search(made, tmp_path / "store", most=300)
-    refute.write_summary({made.id: refute.summary(made, found)}, file)
-    kept = refute.read_summary([made], file)[made.id]
-    assert kept.word == "refuted" and kept.at == found.violation.changed and not kept.stale
-    content = json.loads(file.read_text())
-    content[made.id]["code"] = "other"
-    file.write_text(json.dumps(content))
-    assert refute.read_summary([made], file)[made.id].stale
-    content[made.id]["settings"] = "many"
-    file.write_text(json.dumps(content))
-    assert refute.read_summary([made], file) == {}
-
-
-def test_another_hypothesis_or_range_makes_a_kept_search_stale(registry):
-    bare = claim("agreement", "true")
-    code = refute.search_digest(bare)
-    inside = Hypothesis("x <= 0.7", lambda cell: cell.x <= 0.7)
-    assert refute.search_digest(dataclasses.replace(bare, hypotheses=(inside,))) != code
-    assert refute.search_digest(bare) == code
 
 
 def test_settings_at_which_what_was_measured_is_not_finite_are_told(tmp_path):

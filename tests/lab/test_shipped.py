@@ -10,7 +10,7 @@ import xarray as xr
 
 from attlas.claims import Agreement, Rate, catalogue
 from attlas.errors import InputError
-from attlas.lab import domain, judging, refute, shipped, soak
+from attlas.lab import domain, judging, searched, shipped, soak
 from attlas.lab.blocks import encode_block, read_block
 from attlas.lab.runner import run
 from attlas.lab.shipped import EARLIER, differences, read_shipped, ship, shipped_path
@@ -204,14 +204,14 @@ def test_trained_networks_are_compared_by_their_means(result, folder):
 
 def test_the_evidence_of_the_package_is_sound_and_of_its_claims(registry):
     claims, notes = catalogue(), []
-    for path in set(shipped.FOLDER.rglob("*.*")) - {soak.FILE, refute.FILE, domain.FILE}:
+    for path in set(shipped.FOLDER.rglob("*.*")) - {soak.FILE, searched.FILE, domain.FILE}:
         assert f"{path.parent.name}/{path.stem}" in claims and path.suffix == ".nc", path
         read_shipped(claims[f"{path.parent.name}/{path.stem}"], notes)
     assert notes == []
     assert set(json.loads(soak.FILE.read_text())) == set(soak.read_soak(claims.values()))
-    searched = refute.read_summary(claims.values())
-    assert set(json.loads(refute.FILE.read_text())) == set(searched)
-    assert not any(search.word == "refuted" for search in searched.values())
+    found = searched.read_summary(claims.values())
+    assert set(json.loads(searched.FILE.read_text())) == set(found)
+    assert not any(search.word == "refuted" for search in found.values())
     assert set(json.loads(domain.FILE.read_text())) <= set(claims)
 
 

@@ -21,7 +21,6 @@ from attlas.order_parameters import (
     Tokens,
     ValueSum,
     best_overlaps,
-    fixed_points,
     gradient,
     label,
     logistic,
@@ -30,9 +29,7 @@ from attlas.order_parameters import (
     risk,
     stability,
 )
-from attlas.order_parameters.descent import sampled_gradient
 from attlas.order_parameters.population import (
-    _free_directions,
     draw_points,
     keep,
     mean_loss,
@@ -42,6 +39,7 @@ from attlas.order_parameters.population import (
     tangent,
 )
 from attlas.order_parameters.problem import Shape, State
+from attlas.order_parameters.sampling import sampled_gradient
 from attlas.single_location import Overlaps as Five
 from attlas.single_location import SingleLocation
 from attlas.single_location import risk as five_risk
@@ -224,19 +222,6 @@ def test_the_best_start_is_chosen_on_points_that_it_was_not_fitted_to():
     np.testing.assert_array_equal(best.best_m, best.m[chosen])
 
 
-def test_the_oracle_of_linear_attention_is_a_minimum_and_zero_is_a_saddle():
-    problem = Problem(Places(4, [2.0]), ValueSum(), Heads("linear"))
-    size = (2 / 8) ** 0.5  # minimises 1 - 4 x + 8 x^2 in x = |k||v|, shared evenly
-    m = np.stack([size * np.eye(2), 0 * np.eye(2)])
-    found = stability(problem, Overlaps(m, m @ m.swapaxes(1, 2)), points=1 << 15)
-    assert (found.speed < 0.05).all()
-    top = found.rate.max("mode")
-    assert top[0] < 0.05 and top[1] == pytest.approx(4, abs=0.1)
-    start = Overlaps(m + 0.05, (m + 0.05) @ (m + 0.05).swapaxes(1, 2) + 0.01 * np.eye(2))
-    near = fixed_points(problem, start, points=1 << 9)
-    assert (near.speed < 1e-3).all() and near.risk[0] < 0.6 < near.risk[1]
-
-
 def plain_law(uniforms):
     return Tokens(jnp.zeros((3, 1)), jnp.ones(3), jnp.ones(3))
 
@@ -327,16 +312,6 @@ def test_a_risk_is_the_mean_of_sixteen_sets_that_share_its_points():
     assert error[0] == pytest.approx(np.std(sets, ddof=1) / 4)
 
 
-def test_the_speed_of_a_fixed_point_is_the_length_of_its_gradient():
-    """With a closed form, so that both are exact, and few trips, so that it is not at rest."""
-    problem = as_problem(SingleLocation(dim=12, length=4), 0.8)
-    start = Overlaps(0.4 * np.eye(2)[None], np.eye(2)[None])
-    near = fixed_points(problem, start, constraint="unit", points=1, trips=3)
-    here = Overlaps(near.m.values, near.q.values)
-    wanted = stability(problem, here, constraint="unit", points=1).speed[0]
-    assert wanted > 0.01 and near.speed[0] == pytest.approx(float(wanted))
-
-
 def test_tangents_are_projections_along_their_constraints():
     rng = np.random.default_rng(2)
     u, g = np.linalg.qr(rng.normal(size=(5, 2)))[0].T, rng.normal(size=(2, 5))
@@ -376,27 +351,6 @@ def test_points_are_rounded_up_shared_out_in_blocks_and_never_infinite():
     plain = draw_points(problem, shape, 1 << 13, 0, quasi=False)
     assert abs(plain.normals.std() - 1) < 0.02 and abs(plain.uniforms.mean() - 0.5) < 0.01
     assert plain.normals.shape == (64, 6, 3, 128)
-
-
-def test_moves_that_keep_a_constraint_are_free_and_turns_outside_are_not():
-    """Orthonormal columns: moves D with U D^T + D U^T = 0, less rotations outside the teacher's
-    span."""
-    rng = np.random.default_rng(0)
-    u = np.linalg.qr(rng.normal(size=(5, 2)))[0].T
-    basis = _free_directions(u, 2, "orthonormal").T.reshape(-1, *u.shape)
-    for move in basis:
-        np.testing.assert_allclose(u @ move.T + move @ u.T, 0, atol=1e-12)
-    # 10 coordinates, 3 conditions, and 3 rotations of the other three dimensions.
-    assert len(basis) == 10 - 3 - 3
-    assert len(_free_directions(u, 2, "unit").T) == 10 - 2 - 3
-    assert len(_free_directions(u, 2, "none").T) == 10 - 3
-
-
-def test_growth_rates_come_with_the_largest_first():
-    problem = Problem(Places(4, [2.0]), ValueSum(), Heads("linear"))
-    m = 0 * np.eye(2)[None]
-    rates = stability(problem, Overlaps(m, m), points=1 << 9).rate.values[0]
-    assert (np.diff(rates[np.isfinite(rates)]) <= 0).all() and rates[0] > 3
 
 
 def test_the_smallest_of_several_dimensions_must_do():

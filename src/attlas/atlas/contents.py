@@ -22,8 +22,8 @@ from attlas.claims import Bound, Claim
 from attlas.claims.claim import KINDS
 from attlas.errors import InputError
 from attlas.lab.domain import Domain, kept_domain
-from attlas.lab.refute import Searched, read_summary
 from attlas.lab.runner import Result, recall
+from attlas.lab.searched import Searched, read_summary
 from attlas.lab.shipped import read_shipped
 from attlas.lab.soak import Soaked, read_soak
 from attlas.lab.store import Store

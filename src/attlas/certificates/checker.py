@@ -24,9 +24,10 @@ from typing import Any
 
 from flint import ctx
 
+from attlas.certificates.balls import interval
 from attlas.certificates.boxes import Box
 from attlas.certificates.reading import parse
-from attlas.certificates.statements import STATEMENTS, Statement, interval
+from attlas.certificates.statements import STATEMENTS, Statement
 
 DIGITS = 4
 """Of enclosures, which are rounded outwards."""

@@ -15,9 +15,10 @@ from attlas.errors import InputError
 from attlas.lab.cluster import parse_where
 from attlas.lab.files import add_entries, fits, read_entries
 from attlas.lab.records import PLAIN, Records
-from attlas.lab.refute import Hunt, Search, search_digest
+from attlas.lab.refute import Hunt, Search
 from attlas.lab.regions import Range, Region
 from attlas.lab.runner import fresh_seed
+from attlas.lab.searched import search_digest
 from attlas.lab.shipped import FOLDER
 from attlas.lab.store import Store
 from attlas.lab.workers import open_workers

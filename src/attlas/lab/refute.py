@@ -9,16 +9,13 @@ All cells go through the store: the same call looks at the same settings, and me
 missing.
 """
 
-import hashlib
 import itertools
-import json
 import math
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,14 +36,10 @@ from attlas.claims import (
 )
 from attlas.errors import InputError
 from attlas.lab.cluster import parse_where
-from attlas.lab.files import add_entries, fits, read_entries
 from attlas.lab.grids import FAILED, Grid
 from attlas.lab.measurement import claim_errors_named
-from attlas.lab.records import PLAIN
 from attlas.lab.regions import DIGITS, Region, rounded, values_said
 from attlas.lab.runner import BUDGET_FACTOR, fresh_seed, join_cells
-from attlas.lab.shipped import FOLDER
-from attlas.lab.soak import soak_digest
 from attlas.lab.store import Address, Store
 from attlas.lab.sweeps import Sweep, Tally
 from attlas.lab.workers import Workers, open_workers
@@ -543,91 +536,3 @@ def command(id: str, violation: Violation, files: Sequence[str] = ()) -> str:
 def next_points(points: Iterator[np.ndarray], count: int) -> list[np.ndarray]:
     """The next so many points."""
     return list(itertools.islice(points, count))
-
-
-FILE = FOLDER / "refute.json"
-_SUMMARY = {
-    "code": str,
-    "word": str,
-    "settings": int,
-    "cells": int,
-    "seconds": int | float,
-    "seed": int,
-    "nearness": int | float | None,
-    "at": {str: PLAIN},
-    "reason": str,
-    "failed": int,
-    "at_first?": int,
-}
-"""The form of what is kept of the search of a claim."""
-
-
-class Searched(NamedTuple):
-    """What is kept of a search: its `word`, `not refuted`, `refuted` or `not searched`, what was
-    looked at, and where it came nearest; `at_first` counts what was refuted at first sight; `stale`
-    if the claim has changed since."""
-
-    word: str
-    settings: int
-    cells: int
-    seconds: float
-    seed: int
-    nearness: float | None
-    at: dict[str, Value]
-    reason: str
-    failed: int
-    stale: bool
-    at_first: int = 0
-
-
-def search_digest(claim: Claim) -> str:
-    """Digest of what a search depends on: what verdicts do, and the region that was searched."""
-    try:
-        ranges = [str(r) for r in Region(claim).ranges]
-    except InputError as error:
-        ranges = [str(error)]
-    region = [*(hypothesis.words for hypothesis in claim.hypotheses), *ranges]
-    return f"{soak_digest(claim)}-{hashlib.sha256(json.dumps(region).encode()).hexdigest()[:16]}"
-
-
-def summary(claim: Claim, found: Search | InputError) -> dict[str, Any]:
-    """A search as it is kept, or why there was none."""
-    code = search_digest(claim)
-    if isinstance(found, InputError):
-        empty: dict[str, Any] = dict.fromkeys(("settings", "cells", "seconds", "seed", "failed"), 0)
-        said = {"code": code, "word": "not searched", "reason": str(found), "at": {}}
-        return {**said, **empty, "nearness": None}
-    violation, nearest = found.violation, found.nearest
-    at = violation.changed if violation else nearest and found.region.values(nearest.setting)
-    verdict = nearest.verdict if nearest else None  # of the violation, if there is one
-    number = nearest.nearness if nearest else math.nan
-    return {
-        "code": code,
-        "word": "refuted" if violation else "not refuted",
-        "settings": found.settings,
-        "cells": found.cells,
-        "seconds": round(found.seconds, 1),
-        "seed": found.seed,
-        "nearness": rounded(number, 4) if math.isfinite(number) else None,
-        "at": at or {},
-        "reason": verdict.reason if verdict else "",
-        "failed": len(found.failed),
-        "at_first": found.refuted_at_first,
-    }
-
-
-def write_summary(new: Mapping[str, dict[str, Any]], path: Path = FILE) -> None:
-    """Write what was found, beside that of other claims that is in the file."""
-    add_entries(path, new)
-
-
-def read_summary(claims: Iterable[Claim], path: Path = FILE) -> dict[str, Searched]:
-    """What was found of those claims of which the file has a sound entry, by their ids."""
-    known, found = read_entries(path), {}
-    for claim in claims:
-        entry: Any = known.get(claim.id)
-        if fits(entry, _SUMMARY):
-            stale = entry["code"] != search_digest(claim)
-            kept = {name: value for name, value in entry.items() if name != "code"}
-            found[claim.id] = Searched(**kept, stale=stale)
-    return found

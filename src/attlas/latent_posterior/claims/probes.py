@@ -43,7 +43,13 @@ def explained_by_perceptron(
     inner = jax.random.normal(key, (len(x), x.shape[-1], HIDDEN)) / x.shape[-1] ** 0.5
     start = inner, np.zeros((len(x), HIDDEN)), np.zeros((len(x), HIDDEN, y.shape[-1]))
     found = minimise(_missed, start, (x[:, :half], y[:, :half]), steps=STEPS, rate=RATE).last
-    left = np.asarray(jax.vmap(_missed, (0, 0, None))(found, (x[:, half:], y[:, half:]), None))  # type: ignore[arg-type]
+    left = np.asarray(
+        jax.vmap(_missed, (0, 0, None))(
+            found,
+            (x[:, half:], y[:, half:]),  # type: ignore[arg-type]
+            None,
+        )
+    )
     return 1 - left / (y[:, half:].astype(float) ** 2).mean((1, 2))
 
 
