@@ -121,7 +121,7 @@ def test_a_page_shows_all_that_a_reader_needs(atlas, tested):
         "Theorem 1",
         result.verdict.measured,
         "smallest detectable deviation",
-        mathml(result.claim.control.said().replace("25%", "25 %")),
+        mathml(result.claim.control.said().replace("25%", "25\N{NO-BREAK SPACE}%")),
         "attlas run single-location/closed-form-risk",
         "@inproceedings{marion2025",
         r'alttext="\gamma &gt; 0"',
@@ -136,7 +136,7 @@ def test_a_page_shows_all_that_a_reader_needs(atlas, tested):
         "jax",
         "What it rests on, and what rests on it",
         'rel="next"',
-        "Certified on this box",
+        "Certified on these boxes",
         "Proved by interval arithmetic for every point of each box, not measured",
     ):
         assert part in text, part

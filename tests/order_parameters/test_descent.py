@@ -344,5 +344,4 @@ def test_numbers_that_need_not_be_given():
         "descend points=4096 seed=0 record_every=100",
         "descend_online seed=0 record_every=100 points=512 extra_freedom=0",
         "descend_online_vectors seed=0 record_every=100",
-        "sampled_gradient seed=0",
     ]

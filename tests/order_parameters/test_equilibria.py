@@ -7,12 +7,14 @@ from attlas.order_parameters import (
     Places,
     Problem,
     ValueSum,
+    equilibria,
     fixed_points,
     stability,
 )
 from attlas.order_parameters.equilibria import _free_directions
 from attlas.single_location import SingleLocation
 from attlas.single_location.reduction import as_problem
+from tests.defaults import numbers_by_default
 
 
 def test_the_oracle_of_linear_attention_is_a_minimum_and_zero_is_a_saddle():
@@ -57,3 +59,10 @@ def test_the_speed_of_a_fixed_point_is_the_length_of_its_gradient():
     here = Overlaps(near.m.values, near.q.values)
     wanted = stability(problem, here, constraint="unit", points=1).speed[0]
     assert wanted > 0.01 and near.speed[0] == pytest.approx(float(wanted))
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(equilibria) == [
+        "stability points=8192 seed=0",
+        "fixed_points points=2048 trips=300 seed=0",
+    ]

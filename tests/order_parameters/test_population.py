@@ -367,8 +367,6 @@ def test_numbers_that_need_not_be_given():
         "risk points=16384 seed=0",
         "gradient points=16384 seed=0",
         "best_overlaps starts=16 scale=1 points=4096 trips=300 seed=0",
-        "stability points=8192 seed=0",
-        "fixed_points points=2048 trips=300 seed=0",
     ]
 
 

@@ -1,8 +1,9 @@
 import jax.numpy as jnp
 import numpy as np
 
-from attlas.order_parameters import Problem, Tokens
+from attlas.order_parameters import Problem, Tokens, sampling
 from attlas.order_parameters.sampling import sampled_gradient
+from tests.defaults import numbers_by_default
 
 
 def one_token(uniforms):
@@ -25,3 +26,7 @@ def test_the_gradient_of_least_squares_is_that_of_its_formula():
     (mean, _), (error, _) = sampled_gradient(problem, u, w, samples=1 << 14)
     assert (abs(mean - (u - w) / 2) < 5 * error).all() and (error > 0).all()
     assert error.max() < 0.05
+
+
+def test_numbers_that_need_not_be_given():
+    assert numbers_by_default(sampling) == ["sampled_gradient seed=0"]
