@@ -15,6 +15,8 @@ import scipy.linalg
 from jaxtyping import Float
 from scipy import optimize
 
+from attlas.latent_posterior.laws import spaced
+
 MAX_ROWS, TRIPS = 300, 25
 """Rows at most on which lengths are chosen, and steps at most."""
 SPREAD = 0.5
@@ -38,7 +40,7 @@ def fit_lengths(
     - `keys`, `target`, `weight`: the rows, of which the first `MAX_ROWS` evenly spaced are used.
     - `temperature`, `ridge`: the squared length for all features, and the ridge, to begin with.
     """
-    rows = np.linspace(0, len(keys) - 1, min(len(keys), MAX_ROWS)).astype(int)
+    rows = spaced(keys, MAX_ROWS)
     keys, target, weight = keys[rows], target[rows], weight[rows]
     dim = keys.shape[1]
     if len(rows) < 2 * dim:
