@@ -6,7 +6,7 @@ import types
 import pytest
 
 from attlas import progress
-from attlas.progress import Line, line_of, silent, spoken, watched, watching
+from attlas.progress import Line, aloud, line_of, silent, spoken, told, watched, watching
 
 
 class Clock:
@@ -120,3 +120,13 @@ def test_a_terminal_and_a_notebook_are_looked_at(monkeypatch, shell, terminal):
     ipython = types.SimpleNamespace(get_ipython=lambda: shell)
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     assert watching() == (terminal or shell is not None)
+
+
+def test_what_is_told_is_printed_after_the_name_of_who_wants_it_and_passed_on(capsys):
+    assert told(3, str) == 3
+    with aloud("Law", False):
+        told(3, str)
+    with aloud("Law", True), aloud("Sparse"):
+        assert told([1.5], lambda x, k: f"part {k}: {x[0]:.2f}", 7) == [1.5]
+    told(3, str)
+    assert capsys.readouterr().out == "[Sparse] part 7: 1.50\n"

@@ -1,7 +1,7 @@
 """Progress of calls that take long: a line on the error stream, where somebody looks.
 
-`watched` stands around what a loop runs over, and changes nothing of it: digests of code
-(`attlas.claims.digest`) leave it out.
+`watched` stands around what a loop runs over and `told` around what was found, and they change
+nothing of it: digests of code (`attlas.claims.digest`) leave them out.
 """
 
 import os
@@ -120,3 +120,27 @@ def watched(items: Iterable[T], words: str, total: int | None = None) -> Iterato
         for number, item in enumerate(items):
             at(number)
             yield item
+
+
+_ALOUD: list[str] = []
+"""Who is listened to: names of estimators that were asked to be verbose, the innermost last."""
+
+
+@contextmanager
+def aloud(name: str, wanted: bool | int = True) -> Iterator[None]:
+    """Within it `told` prints its sentences after `[name]`, if that is `wanted`."""
+    if not wanted:
+        yield
+        return
+    _ALOUD.append(name)
+    try:
+        yield
+    finally:
+        _ALOUD.pop()
+
+
+def told(value: T, words: Callable[..., str], *about: Any) -> T:
+    """`value`; within `aloud`, `words(value, *about)` is printed."""
+    if _ALOUD:
+        print(f"[{_ALOUD[-1]}] {words(value, *about)}")
+    return value

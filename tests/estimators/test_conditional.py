@@ -183,3 +183,17 @@ def test_weights_that_are_shares_are_warned_of():
     x = np.linspace(0, 1, 20)[:, None]
     with pytest.warns(UserWarning, match="sample_weight sums to 1"):
         ConditionalMeanRegressor().fit(x, x[:, 0], sample_weight=np.full(20, 1 / 20))
+
+
+def test_a_verbose_fit_prints_a_line_after_each_part_and_changes_nothing(capsys):
+    rng = np.random.default_rng(SEED)
+    X = rng.uniform(-3, 3, (60, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=60)
+    quiet = ConditionalMeanRegressor().fit(X, y).predict(X)
+    assert capsys.readouterr().out == ""
+    aloud = ConditionalMeanRegressor(verbose=True).fit(X, y)
+    np.testing.assert_allclose(aloud.predict(X), quiet, rtol=1e-9)
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("[ConditionalMeanRegressor] ") for line in lines)
+    assert "with a bandwidth for each feature: temperature" in lines[0]
+    assert f"all rows: temperature {aloud.regression_.temperature:.3g}, ridge" in "".join(lines)

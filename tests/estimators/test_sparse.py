@@ -155,3 +155,10 @@ def test_weights_that_are_shares_are_warned_of():
         SparseAttentionClassifier(n_runs=2, max_iter=5, random_state=0).fit(
             X, y, sample_weight=np.full(12, 0.4 / 12)
         )
+
+
+def test_a_verbose_fit_says_how_training_goes(capsys):
+    X = np.random.default_rng(SEED).integers(0, 2, (80, 30))
+    model = SparseAttentionClassifier(random_state=0, verbose=True).fit(X, X[:, 3] & X[:, 17])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith(f"[SparseAttentionClassifier] after {model.n_iter_} steps: losses")

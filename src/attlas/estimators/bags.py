@@ -46,6 +46,7 @@ from attlas.estimators.resampling import (
     warn_once,
 )
 from attlas.estimators.saving import Saved
+from attlas.progress import aloud
 from attlas.single_location.bag_heads import Scaling
 from attlas.single_location.bag_mixture import Mixture, fit_mixture
 from attlas.single_location.bag_starts import moment_ratio
@@ -148,7 +149,7 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
             24 * count * dim,
             ": reduce the features first",
         )
-        with few_threads(count):
+        with few_threads(count), aloud(type(self).__name__, self.verbose):
             self.mixture_: Mixture = fit_mixture(
                 kept,
                 target,
@@ -158,7 +159,6 @@ class _SingleLocation(Saved, OneToOneFeatureMixin, TransformerMixin, BaseEstimat
                 features=self.features,
                 whole=self.whole,
                 seed=seed,
-                tell=lambda told: self.verbose and print(f"[{type(self).__name__}] {told}"),
                 penalty=self.penalty,
                 heads=self.n_heads,
                 norm=self.use_norm,

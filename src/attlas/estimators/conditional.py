@@ -29,6 +29,7 @@ from attlas.estimators.resampling import (
 from attlas.estimators.saving import Saved
 from attlas.kernels import METHODS, RBF, Linear
 from attlas.latent_posterior.regression import Regression, fit_regression
+from attlas.progress import aloud
 
 KERNELS = {"rbf": RBF, "linear": Linear}
 
@@ -69,6 +70,8 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
     method, tol : how the system is solved, as in `attlas.kernels.fit_cme`
         "auto" is exact up to some 10,000 rows, and up to a million uses centres, within `tol`.
     random_state : of the choice of rows to look at where not all are, and of nothing else.
+    verbose : bool
+        Print a line after each part of a fit.
 
     Attributes
     ----------
@@ -104,6 +107,7 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         "method": [StrOptions(set(METHODS))],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "random_state": ["random_state"],
+        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -118,6 +122,7 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         method: str = "auto",
         tol: float = 1e-3,
         random_state: Any = None,
+        verbose: bool | int = False,
     ) -> None:
         self.attention = attention
         self.kernel = kernel
@@ -128,6 +133,7 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
         self.method = method
         self.tol = tol
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "ConditionalMeanRegressor":
         """Fit to rows with a target each.
@@ -155,7 +161,7 @@ class ConditionalMeanRegressor(Saved, RegressorMixin, BaseEstimator):
             deviation > 1e-10 * np.maximum(1, abs(self.mean_)), deviation, 1.0
         )
         self.unit_ = float(np.sqrt(share @ (y - share @ y) ** 2)) or 1.0
-        with few_threads(len(X)):
+        with few_threads(len(X)), aloud(type(self).__name__, self.verbose):
             self.regression_: Regression = fit_regression(
                 self._scaled(X),
                 y / self.unit_,

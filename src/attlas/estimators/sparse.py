@@ -19,6 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from attlas.estimators.resampling import distinct, seed_of, warn_of_shares
 from attlas.estimators.saving import Saved
+from attlas.progress import aloud
 from attlas.sparse_variables.fitting import SparseFit, disagreement, fit_sparse
 from attlas.sparse_variables.task import patterns
 
@@ -50,6 +51,8 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
     max_iter : int
         Steps of each run; they end earlier when all have settled.
     random_state : of starts and resampling.
+    verbose : bool
+        Print a line after each part of a fit.
 
     Attributes
     ----------
@@ -85,6 +88,7 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         "n_runs": [Interval(Integral, 1, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
+        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -96,6 +100,7 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         n_runs: int = 8,
         max_iter: int = 400,
         random_state: Any = None,
+        verbose: bool | int = False,
     ) -> None:
         self.sparsity = sparsity
         self.max_sparsity = max_sparsity
@@ -103,6 +108,7 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         self.n_runs = n_runs
         self.max_iter = max_iter
         self.random_state = random_state
+        self.verbose = verbose
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -147,16 +153,17 @@ class SparseAttentionClassifier(Saved, SelectorMixin, ClassifierMixin, BaseEstim
         lines = np.column_stack([self._bits(X), label])
         rows, weight = distinct((line.tobytes() for line in lines), weight, seed)
         bits, label = lines[rows, :-1], lines[rows, -1]
-        self.fit_: SparseFit = fit_sparse(
-            bits,
-            label,
-            weight=weight,
-            most=self.max_sparsity,
-            sparsity=self.sparsity,
-            runs=self.n_runs,
-            steps=self.max_iter,
-            key=jax.random.key(seed),
-        )
+        with aloud(type(self).__name__, self.verbose):
+            self.fit_: SparseFit = fit_sparse(
+                bits,
+                label,
+                weight=weight,
+                most=self.max_sparsity,
+                sparsity=self.sparsity,
+                runs=self.n_runs,
+                steps=self.max_iter,
+                key=jax.random.key(seed),
+            )
         best = self.fit_.best
         chosen = np.array(best.support)
         self.support_ = np.unique(self.columns_[chosen])

@@ -50,6 +50,7 @@ from attlas.latent_posterior.laws import (
 from attlas.latent_posterior.laws import spaced as _spaced
 from attlas.latent_posterior.laws import squared_distances as _squares
 from attlas.latent_posterior.relevance import fit_lengths
+from attlas.progress import told
 
 Keys = Float[np.ndarray, "n d"]
 Column = Float[np.ndarray, " n"]
@@ -402,15 +403,26 @@ def fit_regression(
     choice = {"how": select, "kernel": kernel, "ridge": ridge}
     solver = {"method": method, "tolerance": tolerance}
     options = (attention, temperature, relevance, choice, solver)
-    found = _fit(keys, target, weight, *options)
+    found = told(_fit(keys, target, weight, *options), lambda x: f"all rows: {_summary(x)}")
     if not 2 * FOLDS <= len(keys) <= MAX_FOLDED:
         return found
     central, fold = np.empty(len(keys)), np.arange(len(keys)) % FOLDS
     for k in range(FOLDS):
         seen, new = fold != k, fold == k
-        without = _fit(keys[seen], target[seen], weight[seen], *options)
+        without = told(
+            _fit(keys[seen], target[seen], weight[seen], *options),
+            lambda x, k: f"without part {k + 1} of {FOLDS}, for intervals: {_summary(x)}",
+            k,
+        )
         central[new] = abs(2 * without.distribution(keys[new], target[new]) - 1)
     return replace(found, law=replace(found.law, central=central))
+
+
+def _summary(found: Regression) -> str:
+    return (
+        f"temperature {found.temperature:.3g}, ridge {found.ridge:.3g}, mean log-likelihood of rows"
+        f" left out {found.likelihood:.4g}"
+    )
 
 
 def _fit(
@@ -437,7 +449,10 @@ def _fit(
     if lengths is not None:
         how = (attention, None, float(lengths.min()) ** 2, *given)
         lengths = lengths / lengths.min()
-        other = _fit_scaled(lengths, *part, *how)
+        other = told(
+            _fit_scaled(lengths, *part, *how),
+            lambda x: f"with a bandwidth for each feature: {_summary(x)}",
+        )
         gained = (other.likelihood - found.likelihood) * part[2].sum()
         if gained > PARSIMONY + len(lengths):
             return other if all_ else _fit_scaled(lengths, *rows, *how)

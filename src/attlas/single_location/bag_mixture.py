@@ -9,7 +9,7 @@ have not seen, by which logits are calibrated (stacking, Wolpert 1992; for one p
 it is the scaling of Platt 1999). What is simpler stays unless the other loses `MIN_GAIN` less.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import optimize
 
+from attlas.progress import told
 from attlas.single_location.bag_features import Features
 from attlas.single_location.bag_heads import LOSSES
 from attlas.single_location.bag_wholes import Whole, fit_whole
@@ -100,7 +101,6 @@ def fit_mixture(
     features: str = "auto",
     whole: bool | str = "auto",
     seed: int = 0,
-    tell: Callable[[str], Any] = lambda sentence: None,
     **options: Any,
 ) -> Mixture:
     """Fit the parts, and choose among them by the loss of bags held out.
@@ -110,7 +110,6 @@ def fit_mixture(
     - `target` [n, k], `weight` [n], `fold` [n], `loss`: as in `fit_selection`.
     - `features`: "linear", "kernel", or "auto" for the better.
     - `whole`: whether there is a companion; "auto" for the better.
-    - `tell`: called with a sentence after each part.
     - `options`: of `fit_selection`.
     """
     lone = len(instances) < FEW_BAGS
@@ -118,9 +117,10 @@ def fit_mixture(
 
     def attempt(name: str, seen: Sequence[np.ndarray], **how: Any) -> Selection:
         asked = {"loss": loss, "weight": weight, "fold": fold, "seed": seed, **options, **how}
-        found = fit_selection(seen, target, **asked)
+        found = told(
+            fit_selection(seen, target, **asked), lambda x: f"{name}: held-out loss {x.loss:.4g}"
+        )
         tried[name] = found.loss
-        tell(f"{name}: held-out loss {found.loss:.4g}")
         return found
 
     outside = mean_outside(weight, fold)
@@ -172,9 +172,11 @@ def fit_mixture(
     if whole == "auto" or whole is True:
         found = fit_whole(instances, target, weight, fold)
         parts.append(found.unswayed)
-        both = _stack([selection.aside, found.aside], target, weight, fold, loss)
+        both = told(
+            _stack([selection.aside, found.aside], target, weight, fold, loss),
+            lambda x: f"with {found.summary} of the bag: held-out loss {x.loss:.4g}",
+        )
         tried |= {"without the whole": stacked.loss, "with the whole": both.loss}
-        tell(f"with {found.summary} of the bag: held-out loss {both.loss:.4g}")
         if whole is True or both.loss < (1 - MIN_GAIN) * stacked.loss:
             companion, stacked = found, both
     outputs = [selection.aside] if companion is None else [selection.aside, companion.aside]

@@ -25,6 +25,7 @@ from scipy import special
 
 from attlas.gaussian import stream
 from attlas.padding import bucket, pad_axis
+from attlas.progress import told
 from attlas.sparse_variables.model import attention_weights
 from attlas.sparse_variables.training import (
     RECIPE_R,
@@ -183,7 +184,14 @@ def vote(
             if not (path.survived == EVERY).all():
                 break  # a run diverged: use the votes so far
             state, taken = path.last, taken + EVERY
-            loss, mass = map(np.asarray, _evaluate(state.model, tokens, data))
+            loss, mass = map(
+                np.asarray,
+                told(
+                    _evaluate(state.model, tokens, data),
+                    lambda x, steps: f"after {steps} steps: losses up to {x[0].max():.2g}",
+                    taken,
+                ),
+            )
             mass = mass[:, :length]
             places = np.argsort(-mass, axis=1, kind="stable")[:, :VOTES]
             ratios = np.take_along_axis(mass, places, 1) / mass.max(1, keepdims=True)
