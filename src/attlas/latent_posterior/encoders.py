@@ -17,7 +17,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float, Int
 from scipy import special
@@ -71,13 +70,15 @@ def cme_counted(
     # Scaled by the roots of the counts on both sides, so that a count of 0 leaves the ridge.
     system = root[:, None] * kernel(keys, keys) * root + ridge * jnp.eye(len(keys))
     factor = jnp.linalg.cholesky(jax.lax.stop_gradient(system))
+    asked, known = kernel(queries, keys) * root, root[:, None] * values
+    few = len(queries) < known.shape[1]  # the side with fewer columns is the cheaper one to solve
     solved = jax.lax.custom_linear_solve(  # cheaper than the gradient of the factor
         lambda x: system @ x,
-        root[:, None] * values,
+        asked.T if few else known,
         lambda _, y: cho_solve((factor, True), y),
         symmetric=True,
     )
-    return (kernel(queries, keys) * root) @ solved
+    return solved.T @ known if few else asked @ solved
 
 
 class EncoderLayer(eqx.Module):
@@ -99,26 +100,41 @@ class EncoderLayer(eqx.Module):
     attention: str = eqx.field(static=True)
 
     def __call__(
-        self, states: States, counts: Counts, first: int = 0
+        self, states: States, counts: Counts, first: int = 0, *, shared: bool = False
     ) -> Float[Array, "asking width"]:
-        """The states of the tokens from number `first` on, after this layer."""
+        """The states of the tokens from number `first` on, after this layer; `shared` says that all
+        sequences have these states, and differ in their counts alone."""
         seen = _normalised(states)
-        states = states[first:] + self.attend(seen[first:], seen, counts)
+        states = states[first:] + self.attend(seen[first:], seen, counts, shared=shared)
         if self.inner is None or self.outer is None:
             return states
         return states + jax.nn.gelu(_normalised(states) @ self.inner) @ self.outer
 
     def attend(
-        self, asking: Float[Array, "asking width"], states: States, counts: Counts
+        self,
+        asking: Float[Array, "asking width"],
+        states: States,
+        counts: Counts,
+        *,
+        shared: bool = False,
     ) -> Float[Array, "asking width"]:
         """The sum of the heads at the tokens that ask."""
         counts = counts if self.attention == "softmax" else counts.at[-1].set(0)
+        # Attention is linear in the values and its scores in the keys. A single token that asks
+        # is mapped to what it compares with states, and the mean of the states to a value: states
+        # are not mapped at all. Those that sequences share are mapped once.
+        single = len(asking) == 1 and not shared
 
         def head(query: Any, key: Any, value: Any, temperature: Any, ridge: Any) -> Array:
-            inputs = (asking @ query, states @ key, states @ value, counts, jnp.exp(temperature))
-            if self.attention == "softmax":
-                return softmax_counted(*inputs)
-            return cme_counted(*inputs, jnp.exp(ridge))
+            softmax = self.attention == "softmax"
+            values = states if single else states @ value
+            if softmax and single:
+                asked, keys = asking @ query @ key.T, states
+            else:
+                asked, keys = asking @ query, states @ key
+            inputs = (asked, keys, values, counts, jnp.exp(temperature))
+            found = softmax_counted(*inputs) if softmax else cme_counted(*inputs, jnp.exp(ridge))
+            return found @ value if single else found
 
         learnt = (self.query, self.key, self.value, self.log_temperature, self.log_ridge)
         return jax.vmap(head)(*learnt).sum(0)
@@ -154,7 +170,8 @@ class Encoder(eqx.Module):
         for layer in self.layers:
             # What the last layer makes of the other tokens is not read.
             first = len(tokens) if layer is self.layers[-1] else 0
-            states = layer(states, counts, first)
+            shared = seen.tokens is None and seen.query is None and not found
+            states = layer(states, counts, first, shared=shared)
             found.append(_normalised(states[-1]))
         return jnp.stack(found)
 
@@ -240,18 +257,51 @@ def random_encoder(
     return Encoder(embed, offset[0], blank[0], depth, jnp.zeros((width, outputs)))
 
 
+@functools.partial(
+    jax.jit,
+    static_argnames=("dim", "outputs", "width", "layers", "heads", "attention", "mlp"),
+)
+def random_encoders(keys: Array, dim: int, outputs: int, **shape: Any) -> Encoder:
+    """`random_encoder` for every key, in one compiled program: with a leading axis of runs."""
+    return jax.vmap(lambda key: random_encoder(key, dim, outputs, **shape))(keys)
+
+
+class Form(NamedTuple):
+    """How weights lie in one vector a run: XLA starts a kernel for every array of an update."""
+
+    kind: Any
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, encoders: Any) -> tuple["Form", Float[np.ndarray, "run p"]]:
+        """The form of encoders with a leading axis of runs, and their weights."""
+        leaves, kind = jax.tree.flatten(encoders)
+        rows = [np.asarray(leaf).reshape(len(leaf), -1) for leaf in leaves]
+        return cls(kind, tuple(leaf.shape[1:] for leaf in leaves)), np.concatenate(rows, 1)
+
+    def encoders(self, flat: Any) -> Any:
+        """Encoders with the leading axes of `flat` [*n, p]."""
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
+        parts = zip([0, *ends[:-1].tolist()], ends.tolist(), self.shapes, strict=True)
+        axes = flat.shape[:-1]
+        leaves = [flat[..., start:end].reshape(*axes, *shape) for start, end, shape in parts]
+        return jax.tree.unflatten(self.kind, leaves)
+
+
 # --- training -------------------------------------------------------------------------------------
 
 
 class Recipe(NamedTuple):
     """How encoders are trained: `steps` of AdamW on batches, with a rate that falls to 0 as a
-    cosine, weight decay, and normal `noise` on the representation before it is read."""
+    cosine, weight decay, and normal `noise` on the representation before it is read, of which
+    `dropout` sets a random share to 0 and scales the rest up by what is missing."""
 
     steps: Any = 1000
     batch: int = 32
     rate: Any = 1e-2
     decay: Any = 0.0
     noise: Any = 0.0
+    dropout: Any = 0.0
 
 
 class Trained(NamedTuple):
@@ -278,7 +328,7 @@ def train_encoders(
 
     Arguments:
         encoders, task, keys: with a leading axis of runs; `Encoder`s or `PairHead`s.
-        recipe: steps, batch and the rest; rate, decay and noise may differ between runs, [run].
+        recipe: steps, batch and the rest, which may differ between runs, [run].
         data: [run, n] sequences to learn from; without them every batch is drawn afresh.
         record_every: steps between two records of the weights.
 
@@ -288,6 +338,10 @@ def train_encoders(
     steps, batch = whole("steps", recipe.steps, 1), whole("batch", recipe.batch, 1)
     rates = [np.broadcast_to(np.asarray(x, np.float32), (runs,)) for x in recipe[2:]]
     positive("rate", rates[0])
+    if not np.all((rates[3] >= 0) & (rates[3] < 1)):
+        raise InputError(f"dropout = {recipe.dropout}: it must be at least 0 and less than 1")
+    # What no run has is not drawn.
+    noises = [x if x.any() else None for x in rates[2:]]
     outputs, longest = encoders.read.shape[-1], int(np.max(task.length))
     if task.outputs != outputs:
         raise InputError(
@@ -298,22 +352,21 @@ def train_encoders(
     _check_scores(encoders, drawn.counts.shape)
     if data is not None:
         _check_targets(data.target, drawn.target, outputs)
-    learnt = (encoders, jax.vmap(_optimiser(1.0, 0.0, steps).init)(encoders))
+    form, start = Form.of(encoders)
+    moments = np.zeros_like(start)
+    learnt = (start, (moments, moments))
     path = iterate(
-        _step_of(longest, batch),
+        _step_of(longest, batch, form),
         _weights,
         learnt,
-        (steps, single, keys, data, rates),
+        (steps, single, keys, data, (*rates[:2], *noises)),
         steps=steps,
         record_every=record_every or steps,
     )
     finite = path.survived == steps
-
-    def or_start(found: Any, start: Any) -> Any:
-        shown = finite.reshape(-1, *[1] * (start.ndim - 1))
-        return np.where(shown, found, start)
-
-    last, observed = (jax.tree.map(or_start, x, encoders) for x in (path.last[0], path.observed))
+    last, observed = (
+        form.encoders(np.where(finite[:, None], x, start)) for x in (path.last[0], path.observed)
+    )
     return Trained(last, observed, path.steps, finite)
 
 
@@ -341,17 +394,24 @@ def _check_scores(encoders: Any, shape: tuple[int, ...]) -> None:
     )
 
 
-def _optimiser(rate: Any, decay: Any, steps: Any) -> optax.GradientTransformation:
-    return optax.adamw(
-        lambda t: rate * (1 + jnp.cos(jnp.pi * t / steps)) / 2, 0.9, 0.99, 1e-8, weight_decay=decay
-    )
+def _adamw(t: Array, weights: Any, moments: Any, slope: Any, rate: Any, decay: Any) -> Any:
+    """Weights and moments after step t of AdamW."""
+    first, second = 0.9 * moments[0] + 0.1 * slope, 0.99 * moments[1] + 0.01 * slope**2
+    unbiased = first / (1 - 0.9 ** (t + 1)), second / (1 - 0.99 ** (t + 1))
+    move = unbiased[0] / (jnp.sqrt(unbiased[1]) + 1e-8) + decay * weights
+    return weights - rate * move, (first, second)
 
 
 @functools.cache
-def _step_of(longest: int, batch: int) -> Any:
-    def loss(encoder: Any, seen: Data, noise: Any, key: Array) -> Array:
+def _step_of(longest: int, batch: int, form: Form) -> Any:
+    def loss(encoder: Any, seen: Data, noise: Any, dropout: Any, key: Array) -> Array:
         states = jax.vmap(lambda one: encoder.states(one)[-1])(seen)
-        outputs = (states + noise * jax.random.normal(key, states.shape)) @ encoder.read
+        if noise is not None:
+            states = states + noise * jax.random.normal(key, states.shape)
+        if dropout is not None:
+            kept = jax.random.uniform(jax.random.fold_in(key, 1), states.shape) >= dropout
+            states = jnp.where(kept, states / (1 - dropout), 0)
+        outputs = states @ encoder.read
         if not jnp.issubdtype(seen.target.dtype, jnp.integer):
             return ((outputs - seen.target) ** 2).sum(-1).mean()
         chosen = jax.nn.log_softmax(outputs)
@@ -361,16 +421,17 @@ def _step_of(longest: int, batch: int) -> Any:
         steps, *of_runs = args
 
         def one(learnt: Any, task: Any, key: Any, data: Any, rates: Any) -> Any:
-            (encoder, moments), (rate, decay, noise) = learnt, rates
+            (weights, moments), (rate, decay, noise, dropout) = learnt, rates
             draw, noises = jax.random.split(jax.random.fold_in(key, t))
             if data is None:
                 seen = task.draw(draw, batch, longest)
             else:
                 rows = jax.random.randint(draw, (batch,), 0, data.counts.shape[0])
                 seen = jax.tree.map(lambda x: x[rows], data)
-            slope = jax.grad(loss)(encoder, seen, noise, noises)
-            moves, moments = _optimiser(rate, decay, steps).update(slope, moments, encoder)
-            return optax.apply_updates(encoder, moves), moments
+            slopes = jax.grad(loss)(form.encoders(weights), seen, noise, dropout, noises)
+            slope = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(slopes)])
+            here = rate * (1 + jnp.cos(jnp.pi * t / steps)) / 2
+            return _adamw(t, weights, moments, slope, here, decay)
 
         return jax.vmap(one)(learnt, *of_runs)
 
@@ -434,3 +495,26 @@ def explained(
     weights = np.linalg.solve(system, seen.swapaxes(1, 2) @ y[:, :half])
     left = ((y[:, half:] - asked @ weights) ** 2).sum((1, 2))
     return 1 - left / (y[:, half:] ** 2).sum((1, 2))
+
+
+def excess_of_few(
+    features: Float[Any, "run n p"],
+    labels: Float[Any, "run n"],
+    target: Float[Any, "run n"],
+    size: int,
+    sets: int,
+) -> Float[np.ndarray, " run"]:
+    """The mean excess risk of least squares on `size` labels, over `sets` of them at the start; the
+    sequences that are left judge.
+
+    Arguments:
+        features, labels: of all sequences.
+        target: what a label is in mean given the sequence.
+    """
+    x = np.concatenate([features, np.ones((*features.shape[:2], 1))], -1)
+    first, later = sets * size, slice(sets * size, None)
+    shape = (len(x), sets, size, -1)
+    a, y = x[:, :first].reshape(shape), labels[:, :first].reshape(shape)
+    fitted = np.linalg.pinv(a, rcond=1e-6) @ y  # states may lie in fewer directions than there are
+    predicted = np.einsum("rnp,rsp->rsn", x[:, later], fitted[..., 0])
+    return ((predicted - target[:, None, later]) ** 2).mean((1, 2))

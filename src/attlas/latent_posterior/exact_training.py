@@ -6,6 +6,7 @@ itself, the empirical minimiser by training on the sample itself, and what a net
 no fresh sequences. Sequences are as in `trained_attention.topics`, labels are real numbers.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from jaxtyping import Array, Float
 from scipy import linalg
 
 from attlas.gaussian import float64, stream
-from attlas.latent_posterior.encoders import Encoder
+from attlas.latent_posterior.encoders import Encoder, Form
 from attlas.latent_posterior.latent_tasks import Data
 from attlas.latent_posterior.trained_attention import Risk, Topics, minimise
 from attlas.scan import Trajectory
@@ -29,9 +30,13 @@ def _outputs(encoder: Encoder, counts: Float[Any, "k vocabulary"]) -> Float[Arra
     return (states @ encoder.read)[:, 0]
 
 
-def _risk(encoder: Encoder, data: tuple[Array, Array], counts: Array) -> Array:
-    weight, target = data
-    return (weight * (_outputs(encoder, counts) - target) ** 2).sum()
+@functools.cache
+def _risk_of(form: Form) -> Any:
+    def risk(weights: Array, data: tuple[Array, Array], counts: Array) -> Array:
+        weight, target = data
+        return (weight * (_outputs(form.encoders(weights), counts) - target) ** 2).sum()
+
+    return risk
 
 
 def train_on_risk(
@@ -42,6 +47,7 @@ def train_on_risk(
     steps: int,
     rate: float,
     record_every: int,
+    lanes: int | None = None,
 ) -> Trajectory:
     """Minimise each run's risk by Adam, all runs in one program; returns their weights.
 
@@ -50,17 +56,40 @@ def train_on_risk(
         risk: [run, k] weights and targets at the `counts` [k, vocabulary] that there are.
         steps, rate: of Adam, whose rate falls to 0 as a cosine.
         record_every: steps between two records of the weights.
+        lanes: runs that are trained at a time, which does not change them; all unless given.
     """
+    form, start = Form.of(encoders)
     data = tuple(np.asarray(x, np.float32) for x in risk[:2])
     shared = np.asarray(counts, np.float32)
-    return minimise(
-        _risk, encoders, data, shared, steps=steps, rate=rate, record_every=record_every
-    )
+    how: dict[str, Any] = {"steps": steps, "rate": rate, "record_every": record_every}
+    paths = [
+        minimise(_risk_of(form), start[rows], tuple(x[rows] for x in data), shared, **how)
+        for rows in _groups(len(start), lanes)
+    ]
+    observed = np.concatenate([path.observed for path in paths], 1)
+    last, survived = (np.concatenate([path[i] for path in paths]) for i in (2, 3))
+    return Trajectory(paths[0].steps, form.encoders(observed), form.encoders(last), survived)
+
+
+def _groups(runs: int, lanes: int | None) -> list[slice]:
+    size = lanes or runs
+    return [slice(first, first + size) for first in range(0, runs, size)]
+
+
+def predictions(
+    encoders: Encoder, counts: Float[Any, "k vocabulary"], *, lanes: int | None = None
+) -> Float[np.ndarray, "run k"]:
+    """What encoders of one output say at each count; `lanes` of them at a time."""
+    runs = len(jax.tree.leaves(encoders)[0])
+    parts = [
+        _predictions(jax.tree.map(lambda x, rows=rows: x[rows], encoders), counts)
+        for rows in _groups(runs, lanes)
+    ]
+    return np.concatenate([np.asarray(part, float) for part in parts])
 
 
 @jax.jit
-def predictions(encoders: Encoder, counts: Float[Any, "k vocabulary"]) -> Float[Array, "run k"]:
-    """What encoders of one output say at each count."""
+def _predictions(encoders: Encoder, counts: Float[Any, "k vocabulary"]) -> Float[Array, "run k"]:
     return jax.vmap(_outputs, (0, None))(encoders, counts)
 
 
@@ -129,6 +158,8 @@ def excess_by_place(
     best = linalg.solve(covariance, np.tile(label, length), assume_a="pos")
     centre = np.tile(means, length)
     design = np.column_stack([x - centre, np.ones(samples)])
-    fitted = np.linalg.lstsq(design, y - prior @ population.values)[0]
+    # Covariances are well-conditioned: every word has a chance at every place.
+    moment = design.T @ (y - prior @ population.values)
+    fitted = linalg.solve(design.T @ design, moment, assume_a="pos")
     off = fitted[:-1] - best
     return float(off @ covariance @ off + fitted[-1] ** 2)

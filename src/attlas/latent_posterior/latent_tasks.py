@@ -208,9 +208,11 @@ class Pairs(NamedTuple):
 
 def harmonics(angle: Float[Any, "*n"], powers: Float[Any, "*#n degrees"]) -> np.ndarray:
     r"""$\sqrt{p_l}\cos l\vartheta$ and $\sqrt{p_l}\sin l\vartheta$, [*n, 2 degrees]."""
-    turned = angle[..., None] * np.arange(powers.shape[-1])
-    both = np.concatenate([np.cos(turned), np.sin(turned)], -1)
-    return both * np.sqrt(np.concatenate([powers, powers], -1))
+    # Powers of one complex number cost a tenth of a sine and a cosine of every degree.
+    turned = np.ones((*angle.shape, powers.shape[-1]), complex)
+    turned[..., 1:] = np.exp(1j * angle)[..., None]
+    turned = np.cumprod(turned, -1) * np.sqrt(powers)
+    return np.concatenate([turned.real, turned.imag], -1)
 
 
 def fourier_sum(

@@ -1,6 +1,5 @@
 """Claims about encoders that were trained: what the state at a masked token holds of a sequence."""
 
-import functools
 from typing import Any
 
 import jax
@@ -22,7 +21,7 @@ from attlas.latent_posterior.encoders import (
     Trained,
     excess_risk,
     explained,
-    random_encoder,
+    random_encoders,
     represent,
     train_encoders,
 )
@@ -99,12 +98,11 @@ def trained_encoders(cell: Setting, draws: Draws) -> Values:
     def trained(width: int, decay: Any, noise: Any) -> Trained:
         """As many networks of each run as there are decays and noises."""
         shape: dict[str, Any] = {"layers": cell.layers, "attention": cell.attention}
-        made: Any = functools.partial(random_encoder, dim=cell.vocabulary, width=width, **shape)
         keys = [jax.random.split(draws(name), cell.runs) for name in ("weights", "training")]
         weights, training = (jnp.concatenate([key] * len(decay)) for key in keys)
         rates = [np.repeat(np.asarray(x, np.float32), cell.runs) for x in (decay, noise)]
         return train_encoders(
-            jax.vmap(lambda key: made(key, outputs=cell.vocabulary))(weights),
+            random_encoders(weights, cell.vocabulary, cell.vocabulary, width=width, **shape),
             jax.tree.map(lambda x: np.concatenate([x] * len(decay)), topics),
             training,
             Recipe(cell.steps, cell.batch, cell.rate, *rates),

@@ -1,6 +1,5 @@
 """Claims about the excess risk of trained networks: its three parts, each by its own route."""
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +14,7 @@ from attlas.latent_posterior.claims import latent_posterior
 from attlas.latent_posterior.claims.runs import RUNS, sides, slope_over_runs
 from attlas.latent_posterior.claims.shared import defining, log_figure, random_topics
 from attlas.latent_posterior.claims.variants import hardest
-from attlas.latent_posterior.encoders import Encoder, random_encoder
+from attlas.latent_posterior.encoders import Encoder, random_encoders
 from attlas.latent_posterior.exact_training import (
     excess_by_place,
     predictions,
@@ -96,25 +95,27 @@ def split_excess(
     counts, runs = laws[0].counts, len(laws)
     population = stacked([Risk(*(np.asarray(x)[None] for x in one.risk)) for one in laws])
     size: dict[str, Any] = {"width": cell.width, "heads": 1, "mlp": mlp}
-    made: Any = functools.partial(random_encoder, dim=cell.vocabulary, outputs=1, **size)
-    start = jax.vmap(made)(jax.random.split(draws("weights"), STARTS * runs))
+    shape = cell.vocabulary, 1
+    start = random_encoders(jax.random.split(draws("weights"), STARTS * runs), *shape, **size)
     every = max(1, cell.steps // LOOKS)
+    # Population and samples are trained in groups of as many lanes, by one compiled program.
+    lanes = STARTS * runs
     recipe: dict[str, Any] = {"steps": cell.steps, "rate": cell.rate, "record_every": every}
 
     def said(encoders: Encoder) -> Float[np.ndarray, "lane run k"]:
-        found = np.asarray(predictions(encoders, counts), float)
+        found = predictions(encoders, counts, lanes=lanes)
         return found.reshape(-1, runs, len(counts))
 
     repeated = Risk(*(np.concatenate([x] * STARTS) for x in population))
-    found = train_on_risk(start, repeated, counts, **recipe).last
+    found = train_on_risk(start, repeated, counts, lanes=lanes, **recipe).last
     chosen, best = best_of(population, said(found))
     of_best = of_starts(found, STARTS, chosen)
     # On every sample one network from a start of its own, and one from the best of the class: the
     # two share neither weights nor steps.
-    own = jax.vmap(made)(jax.random.split(draws("trained"), runs))
+    own = random_encoders(jax.random.split(draws("trained"), runs), *shape, **size)
     both = [own, of_best] * len(samples)
-    lanes = [sample for sample in samples for _ in range(2)]
-    path = train_on_risk(joined(*both), stacked(lanes), counts, **recipe)
+    twice = stacked([sample for sample in samples for _ in range(2)])
+    path = train_on_risk(joined(*both), twice, counts, lanes=lanes, **recipe)
     looks = [said(jax.tree.map(lambda x, i=i: x[i], path.observed)) for i in range(LOOKS + 1)]
     trained = np.stack(looks).reshape(LOOKS + 1, len(samples), 2, runs, -1)
     minimisers = trained[-1, :, 1]

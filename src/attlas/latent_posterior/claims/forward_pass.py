@@ -23,7 +23,7 @@ from attlas.latent_posterior.encoders import (
     Trained,
     excess_risk,
     explained,
-    random_encoder,
+    random_encoders,
     represent,
     train_encoders,
 )
@@ -152,7 +152,8 @@ def best_average(task: Pairs, seen: Data, row: int) -> LocalAverage:
     scores = (keys @ query.swapaxes(1, 2))[..., 0]
     weights = special.softmax(scores / TEMPERATURES[:, None, None], -1)
     along = np.einsum("gni,ni->g", weights, cross)
-    size = np.einsum("gni,nij,gnj->g", weights, system, weights)
+    each = weights.swapaxes(0, 1)
+    size = ((each @ system) * each).sum((0, 2))
     bayes = np.linalg.solve(system, cross[..., None])[..., 0]
     distance = ((bayes * cross).sum() - along**2 / size) / len(cross)
     best = int(distance.argmin())
@@ -425,7 +426,7 @@ def trained_layers(cell: Setting, draws: Draws) -> Values:
     def networks(layers: int, attention: str) -> tuple[Any, Trained]:
         """Before and after training."""
         shape: dict[str, Any] = {"width": cell.width, "layers": layers, "attention": attention}
-        start = jax.vmap(lambda key: random_encoder(key, 3, 1, **shape))(weights)
+        start = random_encoders(weights, 3, 1, **shape)
         recipe = Recipe(cell.steps, cell.batch, cell.rate)
         return start, train_encoders(start, task, training, recipe)
 

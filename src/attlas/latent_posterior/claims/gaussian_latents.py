@@ -18,7 +18,7 @@ from attlas.latent_posterior.encoders import (
     Recipe,
     excess_risk,
     explained,
-    random_encoder,
+    random_encoders,
     represent,
     train_encoders,
 )
@@ -121,7 +121,7 @@ def trained_on_gaussians(cell: Setting, draws: Draws) -> Values:
         jnp.concatenate([jax.random.split(draws(name), cell.runs)] * 2)
         for name in ("weights", "training")
     )
-    start = jax.vmap(lambda k: random_encoder(k, cell.dim, task.outputs, width=cell.width))(weights)
+    start = random_encoders(weights, cell.dim, task.outputs, width=cell.width)
     recipe = Recipe(cell.steps, cell.batch, cell.rate)
     found = train_encoders(
         start, Changing(both, changes), training, recipe, record_every=max(1, cell.steps // LOOKS)

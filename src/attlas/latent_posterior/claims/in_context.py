@@ -16,7 +16,7 @@ from attlas.latent_posterior.claims import latent_posterior
 from attlas.latent_posterior.claims.runs import RUNS, over_runs, sides
 from attlas.latent_posterior.claims.shared import defining, log_figure, random_topics
 from attlas.latent_posterior.claims.variants import hardest
-from attlas.latent_posterior.encoders import Recipe, random_encoder, represent, train_encoders
+from attlas.latent_posterior.encoders import Recipe, random_encoders, represent, train_encoders
 from attlas.latent_posterior.latent_tasks import Data, Topics
 from attlas.latent_posterior.sequential import Prefixes
 
@@ -78,9 +78,8 @@ def trained_in_context(cell: Setting, draws: Draws) -> Values:
     """Divergences of what encoders and the Bayes predictor say from the law of every latent, after
     some of its words, right ones and partly wrong ones; and the encoders' distance to Bayes."""
     topics, vocabulary = labelled(cell, draws), cell.inputs * cell.labels
-    start = jax.vmap(lambda key: random_encoder(key, vocabulary, vocabulary, width=cell.width))(
-        jax.random.split(draws("weights"), cell.runs)
-    )
+    weights = jax.random.split(draws("weights"), cell.runs)
+    start = random_encoders(weights, vocabulary, vocabulary, width=cell.width)
     training = jax.random.split(draws("training"), cell.runs)
     recipe = Recipe(cell.steps, cell.batch, cell.rate)
     found = train_encoders(start, Prefixes(topics), training, recipe)

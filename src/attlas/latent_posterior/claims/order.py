@@ -1,6 +1,5 @@
 """Claims about sequences that are not exchangeable: what encoders without positions lose."""
 
-import functools
 from typing import Any
 
 import jax
@@ -18,7 +17,7 @@ from attlas.latent_posterior.claims.shared import defining
 from attlas.latent_posterior.encoders import (
     Encoder,
     Recipe,
-    random_encoder,
+    random_encoders,
     represent,
     train_encoders,
 )
@@ -83,10 +82,8 @@ def trained_on_order(cell: Setting, draws: Draws) -> Values:
     }
     found, recipe = {}, Recipe(cell.steps, cell.batch, cell.rate)
     for name, (some, counts) in ways.items():
-        made = functools.partial(
-            random_encoder, dim=counts.shape[-1], outputs=cell.vocabulary, width=cell.width
-        )
-        start = jax.vmap(made)(jax.random.split(draws("weights"), cell.runs))
+        weights = jax.random.split(draws("weights"), cell.runs)
+        start = random_encoders(weights, counts.shape[-1], cell.vocabulary, width=cell.width)
         keys = jax.random.split(draws("training"), cell.runs)
         trained = train_encoders(start, some, keys, recipe)
         seen = Data(np.repeat(counts, cell.runs, 0), None)

@@ -17,7 +17,7 @@ from attlas.latent_posterior.claims.variants import hardest
 from attlas.latent_posterior.encoders import (
     Recipe,
     explained,
-    random_encoder,
+    random_encoders,
     represent,
     train_encoders,
 )
@@ -88,9 +88,7 @@ def probed_encoders(cell: Setting, draws: Draws) -> Values:
         jax.random.split(draws(name), cell.runs) for name in ("weights", "training", "asked")
     )
     shape: dict[str, Any] = {"width": cell.width, "layers": cell.layers}
-    start = jax.vmap(lambda key: random_encoder(key, cell.vocabulary, cell.vocabulary, **shape))(
-        weights
-    )
+    start = random_encoders(weights, cell.vocabulary, cell.vocabulary, **shape)
     recipe = Recipe(cell.steps, cell.batch, cell.rate)
     found = train_encoders(start, Prefixes(topics), training, recipe)
     seen = draw_runs(Prefixes(topics), asked, 2 * cell.sequences)

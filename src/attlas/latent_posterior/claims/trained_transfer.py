@@ -1,8 +1,6 @@
 """Claims about encoders that were pretrained on a target that shows some directions of the latent
 dimly: what a task pays that reads them."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +14,13 @@ from attlas.figure import Figure
 from attlas.latent_posterior.claims import latent_posterior
 from attlas.latent_posterior.claims.runs import RUNS, over_runs, slope_over_runs
 from attlas.latent_posterior.claims.shared import defining, log_figure
-from attlas.latent_posterior.encoders import Recipe, random_encoder, represent, train_encoders
+from attlas.latent_posterior.encoders import (
+    Recipe,
+    excess_of_few,
+    random_encoders,
+    represent,
+    train_encoders,
+)
 from attlas.latent_posterior.latent_tasks import Topics, draw_runs
 from attlas.latent_posterior.pretraining import tangent
 from attlas.latent_posterior.transfer import condition_number
@@ -74,7 +78,7 @@ def pretrained_encoders(cell: Setting, draws: Draws) -> Values:
         jnp.concatenate([jax.random.split(draws(name), runs)] * numbers)
         for name in ("weights", "training", "sample", "asked")
     )
-    start = jax.vmap(lambda key: random_encoder(key, LATENTS, LATENTS, width=cell.width))(weights)
+    start = random_encoders(weights, LATENTS, LATENTS, width=cell.width)
     data = draw_runs(topics, sample, cell.samples)
     recipe = Recipe(cell.steps, cell.batch, cell.rate)
     found = train_encoders(start, topics, training, recipe, data=data)
@@ -95,8 +99,8 @@ def pretrained_encoders(cell: Setting, draws: Draws) -> Values:
             "number run",
             pretraining=split((off**2).sum(-1).mean(-1)),
             head=split((through**2).mean(-1)),
-            probe=split(probe_excess(states, labels, target, cell.labels)),
-            scratch=split(probe_excess(shares, labels, target, cell.labels)),
+            probe=split(excess_of_few(states, labels, target, cell.labels, SETS)),
+            scratch=split(excess_of_few(shares, labels, target, cell.labels, SETS)),
         ),
         **on("run", finite=found.finite.reshape(numbers, runs).min(0).astype(float)),
         **on("number", bound=[exact_number(kappa) for kappa in cell.kappa]),
@@ -108,25 +112,6 @@ def exact_number(kappa: float) -> float:
     """The condition number of the masked target and the task: `kappa` over the square of `SIZE`."""
     task = tangent(LATENTS)[:, -1:].T
     return condition_number(masked_answers(kappa).T, task, simplex=True).value
-
-
-def probe_excess(
-    features: Float[Any, "run n p"], labels: Float[Any, "run n"], target: Any, size: int
-) -> Float[np.ndarray, " run"]:
-    """The mean excess risk of least squares on `size` labels, over sets of them at the start; the
-    sequences that are left judge.
-
-    Arguments:
-        features, labels: of all sequences.
-        target: [run, n], what a label is in mean given the sequence.
-    """
-    x = np.concatenate([features, np.ones((*features.shape[:2], 1))], -1)
-    first, later = SETS * size, slice(SETS * size, None)
-    shape = (len(x), SETS, size, -1)
-    a, y = x[:, :first].reshape(shape), labels[:, :first].reshape(shape)
-    fitted = np.linalg.pinv(a, rcond=1e-6) @ y  # states may lie in fewer directions than there are
-    predicted = np.einsum("rnp,rsp->rsn", x[:, later], fitted[..., 0])
-    return ((predicted - target[:, None, later]) ** 2).mean((1, 2))
 
 
 def slope_of(evidence: xr.Dataset, name: str) -> tuple[float, float]:
