@@ -234,10 +234,13 @@ def random_encoder(
     sizes = {"dim": dim, "outputs": outputs, "width": width, "layers": layers, "heads": heads}
     for name, size in sizes.items():
         whole(name, size, 1)
-    keys = iter(jax.random.split(key, 3 + 5 * layers))
+    # Arrays of normal numbers begin alike whatever their size, and one is compiled in less time.
+    largest = width * max(dim, 4 * width, heads * width)
+    keys = jax.random.split(key, 3 + 5 * layers)
+    drawn = iter(jax.vmap(lambda one: jax.random.normal(one, (largest,)))(keys))
 
     def normal(*shape: int) -> Array:
-        return jax.random.normal(next(keys), shape) / math.sqrt(shape[-2])
+        return next(drawn)[: math.prod(shape)].reshape(shape) / math.sqrt(shape[-2])
 
     def layer() -> EncoderLayer:
         rank = max(1, width // heads)

@@ -21,6 +21,8 @@ from attlas.latent_posterior.latent_tasks import Data
 from attlas.latent_posterior.trained_attention import Risk, Topics, minimise
 from attlas.scan import Trajectory
 
+ROWS = 128
+"""Numbers of counts are filled up to a multiple of this, where a program is compiled for it."""
 NULL = 1e-6
 """Singular values of a tangent space that are 0, in units of its largest."""
 
@@ -80,12 +82,16 @@ def predictions(
     encoders: Encoder, counts: Float[Any, "k vocabulary"], *, lanes: int | None = None
 ) -> Float[np.ndarray, "run k"]:
     """What encoders of one output say at each count; `lanes` of them at a time."""
-    runs = len(jax.tree.leaves(encoders)[0])
+    runs, filled = len(jax.tree.leaves(encoders)[0]), _filled(counts)
     parts = [
-        _predictions(jax.tree.map(lambda x, rows=rows: x[rows], encoders), counts)
+        _predictions(jax.tree.map(lambda x, rows=rows: x[rows], encoders), filled)
         for rows in _groups(runs, lanes)
     ]
-    return np.concatenate([np.asarray(part, float) for part in parts])
+    return np.concatenate([np.asarray(part, float) for part in parts])[:, : len(counts)]
+
+
+def _filled(counts: Float[Any, "k vocabulary"]) -> Float[np.ndarray, "rows vocabulary"]:
+    return np.pad(np.asarray(counts, float), ((0, -len(counts) % ROWS), (0, 0)), mode="edge")
 
 
 @jax.jit
@@ -113,9 +119,10 @@ def tangent_price(
         counts, weight: all counts [k, vocabulary], and their law [run, k].
         square: $E[e^2]$ at each count.
     """
-    slopes = _tangents(jax.tree.map(lambda x: np.asarray(x, float), encoders), counts)
+    slopes = _tangents(jax.tree.map(lambda x: np.asarray(x, float), encoders), _filled(counts))
     root = np.sqrt(np.asarray(weight, float))[..., None]
-    left, sizes, _ = np.linalg.svd(root * np.asarray(slopes), full_matrices=False)
+    tangents = np.asarray(slopes)[:, : len(counts)]
+    left, sizes, _ = np.linalg.svd(root * tangents, full_matrices=False)
     inside = left**2 * (sizes > NULL * sizes[:, :1])[:, None]
     return (inside.sum(-1) * square).sum(-1), inside.sum((1, 2))
 

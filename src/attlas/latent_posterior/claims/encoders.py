@@ -19,6 +19,7 @@ from attlas.latent_posterior.encoders import (
     Encoder,
     Recipe,
     Trained,
+    excess_of_few,
     excess_risk,
     explained,
     random_encoders,
@@ -29,8 +30,22 @@ from attlas.latent_posterior.latent_tasks import Topics, draw_runs
 
 RATIOS = (0.25, 1.0, 4.0)
 """Lengths at which encoders are asked, in units of the length that they were trained at."""
-PUSHES = ("weight decay and noise", "a narrow state", "a narrow state, untrained")
-"""What might make a state forget, and what has hardly room before it is trained."""
+PUSHES = (
+    "weight decay and noise",
+    "dropout",
+    "a quarter of the steps",
+    "a narrow state",
+    "a narrow state, untrained",
+)
+"""What might make a state forget, less training, and what has hardly room before it is trained."""
+READ = ("the trained state", "the untrained state", "the counts", "the exact posterior")
+ASKED = ("counts that the posterior does not see", "the posterior")
+ORDERED = [(READ[0], READ[3]), (READ[1], READ[0]), (READ[2], READ[1]), (READ[0], READ[2]), READ[:2]]
+"""What is read with a lower and with a higher risk, three for the first and two for the second."""
+LABEL_NOISE = 0.5
+"""Its standard deviation, in units of that of what is asked for."""
+SETS = 8
+"""Sets of labels with which each probe of few labels is fitted."""
 LOOKS = 5
 """How often encoders are looked at while they are trained."""
 
@@ -53,6 +68,10 @@ def unseen_directions(words: Float[Any, "m vocabulary"]) -> Float[np.ndarray, "v
     return axes[np.sum(sizes > 1e-9 * sizes[0]) :].T
 
 
+def _sees_not_all(cell: Setting) -> bool:
+    return bool(cell.vocabulary > cell.latents)
+
+
 def kept_beside(
     states: Float[Any, "run n width"], known: Float[Any, "run n p"], asked: Float[Any, "run n u"]
 ) -> Float[np.ndarray, " run"]:
@@ -67,6 +86,12 @@ def kept_beside(
         RUNS,
         defining("latents >= 2 and vocabulary >= 2", lambda s: min(s.latents, s.vocabulary) >= 2),
         defining("smoothing >= 0", lambda s: s.smoothing >= 0),
+        defining("steps >= 4: a quarter of them is a training too", lambda s: s.steps >= 4),
+        defining("vocabulary > latents: some counts are not seen", lambda s: _sees_not_all(s)),
+        defining(
+            f"labels >= 2 width, and {SETS} sets of them fewer than all sequences",
+            lambda s: 2 * s.width <= s.labels < 2 * s.sequences / SETS,
+        ),
     ),
     quick=Setting(
         latents=3,
@@ -79,6 +104,8 @@ def kept_beside(
         narrow=4,
         decay=0.1,
         noise=0.1,
+        dropout=0.1,
+        labels=100,
         steps=2400,
         batch=32,
         rate=0.006,
@@ -95,44 +122,74 @@ def trained_encoders(cell: Setting, draws: Draws) -> Values:
     what those keep at the end that were pushed to forget."""
     topics = tasks(cell, draws)
 
-    def trained(width: int, decay: Any, noise: Any) -> Trained:
-        """As many networks of each run as there are decays and noises."""
-        shape: dict[str, Any] = {"layers": cell.layers, "attention": cell.attention}
+    shape: dict[str, Any] = {"layers": cell.layers, "attention": cell.attention}
+
+    def trained(steps: int, width: int = cell.width, **pushes: Any) -> tuple[Encoder, Trained]:
+        """Encoders of every run before and after training, with as many of each run as there are
+        values of a push."""
+        number = max(map(len, pushes.values()), default=1)
         keys = [jax.random.split(draws(name), cell.runs) for name in ("weights", "training")]
-        weights, training = (jnp.concatenate([key] * len(decay)) for key in keys)
-        rates = [np.repeat(np.asarray(x, np.float32), cell.runs) for x in (decay, noise)]
-        return train_encoders(
-            random_encoders(weights, cell.vocabulary, cell.vocabulary, width=width, **shape),
-            jax.tree.map(lambda x: np.concatenate([x] * len(decay)), topics),
+        weights, training = (jnp.concatenate([key] * number) for key in keys)
+        rates = {name: np.repeat(np.float32(x), cell.runs) for name, x in pushes.items()}
+        start = random_encoders(weights, cell.vocabulary, cell.vocabulary, width=width, **shape)
+        return start, train_encoders(
+            start,
+            jax.tree.map(lambda x: np.concatenate([x] * number), topics),
             training,
-            Recipe(cell.steps, cell.batch, cell.rate, *rates),
-            record_every=max(1, cell.steps // LOOKS),
+            Recipe(steps, cell.batch, cell.rate, **rates),
+            record_every=max(1, steps // LOOKS),
         )
 
     def some(found: Any, number: int) -> Any:
         return jax.tree.map(lambda x: x[number * cell.runs : (number + 1) * cell.runs], found)
 
-    wide = trained(cell.width, (0.0, cell.decay), (0.0, cell.noise))
-    narrow = trained(cell.narrow, (0.0,), (0.0,))
-    looks = [
-        some(jax.tree.map(lambda leaf, i=i: leaf[i], wide.path), 0) for i in range(len(wide.steps))
-    ]
+    start, wide = trained(cell.steps)
+    _, pushed = trained(
+        cell.steps, decay=(cell.decay, 0.0), noise=(cell.noise, 0.0), dropout=(0.0, cell.dropout)
+    )
+    _, less = trained(cell.steps // 4)
+    before, narrow = trained(cell.steps, cell.narrow)
+    looks = [jax.tree.map(lambda leaf, i=i: leaf[i], wide.path) for i in range(len(wide.steps))]
     rows = [asked_at(cell, draws, topics, looks, ratio) for ratio in RATIOS]
     joined = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    before = jax.tree.map(lambda leaf: leaf[0], narrow.path)
-    pushed = (some(wide.encoders, 1), narrow.encoders, before)
-    ends = [asked_at(cell, draws, topics, [encoders], 1.0) for encoders in pushed]
-    finite = wide.finite.reshape(-1, cell.runs).min(0) & narrow.finite
+    others = (*(some(pushed.encoders, i) for i in (0, 1)), less.encoders, narrow.encoders, before)
+    ends = asked_at(cell, draws, topics, list(others), 1.0)
+    finite = pushed.finite.reshape(-1, cell.runs).min(0) & wide.finite & less.finite & narrow.finite
+    over_steps = ("excess", "posterior", "log_posterior", "kept")
+    few = with_few_labels(cell, draws, topics, wide.encoders, start)
     return {
         **on("ratio run", **{name: joined[name] for name in ("information", "likeliest")}),
-        **on("ratio step run", **{name: joined[name] for name in ("excess", "posterior", "kept")}),
-        **on("push run", pushed=np.stack([end["kept"][0] for end in ends])),
-        **on("push run", pushed_excess=np.stack([end["excess"][0] for end in ends])),
+        **on("ratio step run", **{name: joined[name] for name in over_steps}),
+        **on("push run", pushed=ends["kept"], pushed_excess=ends["excess"]),
+        **on("asked read run", few=few),
         **on("run", finite=finite.astype(float)),
         "ratio": list(RATIOS),
         "step": wide.steps,
         "push": list(PUSHES),
+        "asked": list(ASKED),
+        "read": list(READ),
     }
+
+
+def with_few_labels(
+    cell: Setting, draws: Draws, topics: Topics, after: Encoder, before: Encoder
+) -> Float[np.ndarray, "asked read run"]:
+    """Excess risks of linear probes with few labels, in units of the variance of what is asked for:
+    a random direction of the counts that the posterior does not see, or one of the posterior."""
+    keys = jax.random.split(draws("labelled"), cell.runs)
+    seen = draw_runs(topics, keys, 2 * cell.sequences)
+    counts, posterior = np.asarray(seen.counts, float), topics.posterior(seen)
+    bases = [unseen_directions(words) for words in topics.words]
+    rng, found = draws.stream("labels"), []
+    for basis, of in ((bases, counts), ([np.eye(cell.latents)] * cell.runs, posterior)):
+        ways = [b @ rng.standard_normal(b.shape[1]) for b in basis]
+        target = np.einsum("rnp,rp->rn", of, ways)
+        target = (target - target.mean(1, keepdims=True)) / target.std(1, keepdims=True)
+        labels = target + LABEL_NOISE * rng.standard_normal(target.shape)
+        states = (np.asarray(represent(x, seen)[:, -1], float) for x in (after, before))
+        read = (*states, counts, posterior)
+        found.append([excess_of_few(x, labels, target, cell.labels, SETS) for x in read])
+    return np.array(found)
 
 
 def asked_at(
@@ -156,6 +213,7 @@ def asked_at(
         "likeliest": (bayes * np.log(bayes / hard)).sum(-1).mean(-1),
         "excess": np.stack([excess_risk(encoders, topics, seen) for encoders in looks]),
         "posterior": np.stack([explained(x, posterior) for x in states]),
+        "log_posterior": np.stack([explained(x, scores) for x in states]),
         "kept": np.stack([kept_beside(x, known, asked) for x in states]),
     }
 
@@ -235,8 +293,12 @@ def trained_sufficient(evidence: xr.Dataset) -> Values:
 
 @trained_sufficient.figure
 def posterior_while_training(evidence: xr.Dataset) -> Figure:
-    title, note = "The belief that a linear probe reads", "mean over runs; 1: exactly the posterior"
-    return curves(evidence, "posterior", title, note, "explained variance of the posterior")
+    title = "The belief that a linear probe reads"
+    note = "mean over runs; 1: exactly the posterior; dashed: its logarithm, centred"
+    figure = curves(evidence, "posterior", title, note, "explained variance")
+    shown = evidence[["log_posterior"]].mean("run").isel(cell=0)
+    shown = shown.assign_coords(asked=("ratio", [f"{r:g} L" for r in shown.ratio.values]))
+    return figure.lines("step", "log_posterior", color="asked", data=shown, theory=True)
 
 
 @latent_posterior.claim(
@@ -246,12 +308,13 @@ def posterior_while_training(evidence: xr.Dataset) -> Figure:
     statement=r"The state of a trained encoder is not minimal at the length of training: of the"
     r" counts of words in directions that neither $\pi_X$ nor the length sees, a linear probe of it"
     r" explains more than a quarter of what the posterior leaves open, and less than before"
-    r" training. Weight decay and noise on the state together take away less than half of that; a"
-    r" state that is hardly wider than the posterior keeps less than a wide one, and less than it"
-    r" kept before training.",
+    r" training. A quarter of the steps leaves more there, and yet less than twice as much. Weight"
+    r" decay and noise on the state together take away less than half, and so does dropout on the"
+    r" state; a state that is hardly wider than the posterior keeps less than a wide one, and less"
+    r" than it kept before training.",
     words="Training removes from the state some of what the posterior does not need, and leaves"
-    " much of it. Weight decay and noise remove less than half of the rest; a state hardly"
-    " wider than the posterior keeps less.",
+    " much of it; four times as much training removes less than half of the rest. So do weight"
+    " decay and noise, or dropout; a state hardly wider than the posterior keeps less.",
     measured_by=trained_encoders,
     rule=Order(),
     control=Control(
@@ -270,18 +333,28 @@ def posterior_while_training(evidence: xr.Dataset) -> Figure:
 def trained_not_minimal(evidence: xr.Dataset) -> Values:
     kept = evidence["kept"].sel(ratio=1.0, drop=True)
     trained, untrained = kept.isel(step=-1, drop=True), kept.isel(step=0, drop=True)
-    decay, narrow, empty = (evidence["pushed"].sel(push=name, drop=True) for name in PUSHES)
+    decay, dropout, less, narrow, empty = (
+        evidence["pushed"].sel(push=name, drop=True) for name in PUSHES
+    )
     found = sides(
         ("a quarter: trained", xr.full_like(trained, 0.25), trained),
         ("trained: untrained", trained, untrained),
+        ("trained: a quarter of the steps", trained, less),
+        ("half of that after a quarter of the steps: trained", less / 2, trained),
         ("half of it: with weight decay and noise", trained / 2, decay),
+        ("half of it: with dropout", trained / 2, dropout),
         ("a narrow state: a wide one", narrow, trained),
         ("a narrow state: untrained", narrow, empty),
     )
     # Each inequality has its own false variant: a state that keeps nothing of what it should keep,
     # or one that training did not change.
     keeps = found["upper"]["inequality"].isin(
-        ["a quarter: trained", "half of it: with weight decay and noise"]
+        [
+            "a quarter: trained",
+            "half of that after a quarter of the steps: trained",
+            "half of it: with weight decay and noise",
+            "half of it: with dropout",
+        ]
     )
     return {**found, "keeps": keeps.astype(float)}
 
@@ -296,6 +369,60 @@ def kept_while_training(evidence: xr.Dataset) -> Figure:
     for level in pushed:
         figure.rule(float(level))
     return figure
+
+
+@latent_posterior.claim(
+    kind="training",
+    origin="ours",
+    reference="what a minimal state would cost a task",
+    statement=r"A task asks for a direction of the counts that neither $\pi_X$ nor the length"
+    r" sees, and has few noisy labels. A linear probe of the state of a trained encoder has a lower"
+    r" excess risk than one of the exact posterior, which is all that a minimal state holds; a"
+    r" higher one than a probe of the state before training, and that a higher one than a probe of"
+    r" the counts."
+    r" Where the task asks for a direction of $\pi_X$ itself, the probe of the trained state has a"
+    r" lower excess risk than those of the counts and of the untrained state (geometric means over"
+    r" networks).",
+    words="A task may ask for what a sufficient state should have forgotten. It profits from what a"
+    " trained state still holds, and would profit more from a state that was never trained, and"
+    " most from the counts themselves. Training pays for tasks that ask for the posterior.",
+    measured_by=trained_encoders,
+    rule=Order(),
+    control=Control(
+        "the two sides exchanged to {size:.0%} of the way, at the inequality where that is hardest"
+        " to tell",
+        lambda e, size: hardest(
+            e, e.lower + size * (e.upper - e.lower), e.upper + size * (e.lower - e.upper)
+        ),
+        size=1.0,
+    ),
+    needs=("minimal", "trained-not-minimal"),
+)
+def trained_serves_others(evidence: xr.Dataset) -> Values:
+    # Logarithms, since runs differ by factors.
+    logs: Any = np.log(evidence["few"])
+    other, own = (logs.sel(asked=name, drop=True) for name in ASKED)
+    rows = []
+    for task, source in zip((other, other, other, own, own), ORDERED, strict=True):
+        low, high = (task.sel(read=name, drop=True) for name in source)
+        rows.append((f"{ASKED[task is own]}: {', '.join(source)}", low, high))
+    return sides(*rows)
+
+
+@trained_serves_others.figure
+def risks_with_few_labels(evidence: xr.Dataset) -> Figure:
+    logs: Any = np.log(evidence["few"])
+    shown = np.exp(logs.isel(cell=0).mean("run")).to_dataset(name="few")
+    figure = Figure(
+        shown,
+        "A task that asks for what the posterior does not need",
+        "geometric mean over runs, of the variance of what is asked for",
+        x="a probe with few labels reads",
+        y="excess risk",
+        log="y",
+        legend={"asked": "the task asks for"},
+    )
+    return figure.points("read", "few", color="asked", size=60)
 
 
 @latent_posterior.claim(

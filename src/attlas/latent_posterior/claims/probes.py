@@ -27,6 +27,7 @@ from attlas.latent_posterior.trained_attention import minimise
 
 SOURCES = ("a trained state", "an untrained state", "the mean of the words")
 PROBES = ("linear", "perceptron")
+TARGETS = ("the posterior", "its logarithm")
 HIDDEN, STEPS, RATE = 16, 300, 0.03
 """Of the perceptron that probes."""
 
@@ -96,11 +97,15 @@ def probed_encoders(cell: Setting, draws: Draws) -> Values:
     mean = counts / np.maximum(counts.sum(-1, keepdims=True), 1)
     states = [np.asarray(represent(x, seen)[:, -1], float) for x in (found.encoders, start)]
     read = [*states, np.pad(mean, [(0, 0)] * 2 + [(0, cell.width - cell.vocabulary)])]
-    linear = [explained(x, posterior) for x in read]
-    every = np.concatenate(read), np.concatenate([posterior] * len(read))
-    bent = explained_by_perceptron(draws("probe"), *every).reshape(len(read), cell.runs)
+    scores = topics.scores(seen)
+    targets = posterior, scores - scores.mean(-1, keepdims=True)
+    linear = [[explained(x, y) for x in read] for y in targets]
+    every = [np.concatenate(x) for x in (read * 2, [y for y in targets for _ in read])]
+    bent = explained_by_perceptron(draws("probe"), *every).reshape(np.shape(linear))
+    left = or_failed(1 - np.stack([linear, bent], 2), found.finite)
     return {
-        **on("source probe run", left=or_failed(1 - np.stack([linear, bent], 1), found.finite)),
+        **on("target source probe run", left=left),
+        "target": list(TARGETS),
         "source": list(SOURCES),
         "probe": list(PROBES),
     }
@@ -114,12 +119,16 @@ def probed_encoders(cell: Setting, draws: Draws) -> Values:
     r" predict the next word after fewer than $L$ words of a topic. A probe of the state at the"
     r" masked token leaves less of the variance of the posterior $\pi_X$ than the same probe of the"
     r" state before training, and than the same probe of the mean of the words, be it linear or a"
-    r" perceptron with a hidden layer. The perceptron leaves less than the linear probe (geometric"
-    r" means over networks; probes are fitted to other sequences than they are judged on).",
+    r" perceptron with a hidden layer. The same holds of $\ln\pi_X$, less its mean over the latents,"
+    r" but for the perceptron beside the state before training. The perceptron leaves less than the"
+    r" linear probe (geometric means over networks; probes are fitted to other sequences than they"
+    r" are judged on).",
     words="Training brings the belief about the latent into the state. Neither random attention nor"
     " the mean of the words, which does not know how many they were, holds as much of it,"
     " whichever probe reads them. Some of what a linear probe misses of a trained state is there"
-    " all the same.",
+    " all the same. The logarithm of the belief, of which the mean of the words at a known length is"
+    " a linear image, is held less well than the belief; a perceptron finds it in a random state"
+    " nearly as well as in a trained one.",
     measured_by=probed_encoders,
     rule=Order(),
     control=Control(
@@ -135,13 +144,17 @@ def probed_encoders(cell: Setting, draws: Draws) -> Values:
 def trained_beside_pooling(evidence: xr.Dataset) -> Values:
     # Logarithms, since runs differ by factors.
     logs: Any = np.log(finite_runs(evidence[["left"]])["left"])
-    trained, *others = (logs.sel(source=source, drop=True) for source in SOURCES)
-    linear, bent = (trained.sel(probe=probe, drop=True) for probe in PROBES)
-    rows = [("a trained state: perceptron, linear", bent, linear)]
-    for source, other in zip(SOURCES[1:], others, strict=True):
-        for probe in PROBES:
-            low, high = (x.sel(probe=probe, drop=True) for x in (trained, other))
-            rows.append((f"{probe}: {SOURCES[0]}, {source}", low, high))
+    rows = []
+    for target in TARGETS:
+        trained, *others = (logs.sel(target=target, source=x, drop=True) for x in SOURCES)
+        linear, bent = (trained.sel(probe=probe, drop=True) for probe in PROBES)
+        rows.append((f"{target}, {SOURCES[0]}: perceptron, linear", bent, linear))
+        for source, other in zip(SOURCES[1:], others, strict=True):
+            for probe in PROBES:
+                if (target, source, probe) == (TARGETS[1], SOURCES[1], PROBES[1]):
+                    continue  # a perceptron finds it in a random state nearly as well
+                low, high = (x.sel(probe=probe, drop=True) for x in (trained, other))
+                rows.append((f"{target}, {probe}: {SOURCES[0]}, {source}", low, high))
     return sides(*rows)
 
 
@@ -159,4 +172,5 @@ def left_by_probes(evidence: xr.Dataset) -> Figure:
         log="y",
         legend={"probe": "probe", "depth": "layers"},
     )
-    return figure.points("source", "left", color="probe", shape="depth", size=60)
+    figure.points("source", "left", color="probe", shape="depth", size=60)
+    return figure.facet("{target}", width=230, height=190)
