@@ -19,7 +19,6 @@ from attlas.latent_posterior.claims.runs import finite_runs, or_failed, over_run
 from attlas.latent_posterior.claims.trained_transfer import (
     exact_number,
     masked_answers,
-    probe_excess,
     slope_over_runs,
 )
 from attlas.latent_posterior.claims.variants import hardest
@@ -106,16 +105,6 @@ def test_masked_answers_have_the_condition_number(kappa):
     assert answers.min() > 0
     np.testing.assert_allclose(answers.sum(-1), 1)
     np.testing.assert_allclose(exact_number(kappa), kappa / 0.36, rtol=1e-9)
-
-
-def test_a_probe_of_gaussian_features_has_its_exact_price():
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(40, 8 * 20 + 500, 3))
-    target = features @ np.array([1.0, -2.0, 0.5]) + 0.3
-    labels = target + 0.7 * rng.normal(size=target.shape)
-    found = probe_excess(features, labels, target, 20)
-    # Least squares of p features and a constant: variance times (p + 1) / (n - p - 2), nearly.
-    assert abs(found.mean() / (0.49 * 4 / (20 - 5)) - 1) < 0.15
 
 
 def test_a_slope_is_that_of_a_power():

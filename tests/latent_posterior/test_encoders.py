@@ -18,9 +18,11 @@ from attlas.latent_posterior.encoders import (
     PairHead,
     Recipe,
     cme_counted,
+    excess_of_few,
     excess_risk,
     explained,
     random_encoder,
+    random_encoders,
     represent,
     softmax_counted,
     train_encoders,
@@ -61,6 +63,22 @@ def test_counted_attention_is_attention_over_all_tokens(rows):
         )
         np.testing.assert_allclose(
             cme, cme_attention(*every, ridge=0.3, kernel=RBF(0.7)), rtol=0, atol=1e-14
+        )
+
+
+def test_one_query_of_cme_attention_is_solved_for_as_many_are(rows):
+    queries, keys, values = rows
+    with jax.enable_x64(True):
+        given = keys, values, jnp.asarray(COUNTS, float), 0.7, 0.3
+        alone = [cme_counted(query[None], *given) for query in queries]
+        every = cme_counted(queries, *given)
+        np.testing.assert_allclose(jnp.concatenate(alone), every, rtol=0, atol=1e-14)
+        check_grads(
+            lambda k, v: cme_counted(queries[:1], k, v, *given[2:]),
+            (jnp.asarray(keys), jnp.asarray(values)),
+            order=1,
+            modes=["rev"],
+            rtol=1e-5,
         )
 
 
@@ -156,6 +174,18 @@ def test_encoders_start_with_normal_weights_of_variance_1_over_fan_in():
     (layer,) = bare.layers
     assert layer.inner is None and layer.value.shape == (2, 16, 16)
     assert random_encoder(jax.random.key(2), 5, 3, width=2, heads=3).layers[0].key.shape[-1] == 1
+
+
+def test_many_encoders_are_those_of_their_keys():
+    keys = jax.random.split(jax.random.key(4), 3)
+    every = random_encoders(keys, 5, 2, width=6, layers=2, heads=3)
+    for run, key in enumerate(keys):
+        one = random_encoder(key, 5, 2, width=6, layers=2, heads=3)
+        assert jax.tree.structure(one) == jax.tree.structure(every)
+        for many, leaf in zip(*map(jax.tree.leaves, (every, one)), strict=True):
+            np.testing.assert_allclose(many[run], leaf, rtol=1e-6)
+    first = jax.random.normal(jax.random.split(keys[0], 13)[0], (5, 6))
+    np.testing.assert_allclose(every.embed[0], first, rtol=1e-6)
 
 
 def test_an_encoder_is_read_at_its_query():
@@ -268,6 +298,23 @@ def test_a_run_that_diverges_is_marked_and_the_others_go_on():
         assert (leaf[:, 1] == first[1]).all()  # counted as not trained
 
 
+def test_a_run_without_noise_and_dropout_is_as_if_no_run_had_them():
+    topics, keys = some_topics(2), jax.random.split(jax.random.key(3), 2)
+    noise, dropout = np.array([0.0, 0.5]), np.array([0.0, 0.2])
+    recipe = Recipe(5, 8, 0.01, noise=noise, dropout=dropout)
+    found = train_encoders(encoders_of(2), topics, keys, recipe).encoders
+    bare = train_encoders(encoders_of(2), topics, keys, Recipe(5, 8, 0.01)).encoders
+    np.testing.assert_allclose(found.read[0], bare.read[0], atol=1e-6)
+    assert abs(found.read[1] - bare.read[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.0, np.nan])
+def test_a_share_that_leaves_nothing_is_refused(dropout):
+    topics, keys = some_topics(2), jax.random.split(jax.random.key(3), 2)
+    with pytest.raises(InputError, match=f"dropout = {dropout}: it must be at least 0 and less"):
+        train_encoders(encoders_of(2), topics, keys, Recipe(5, 8, 0.01, dropout=dropout))
+
+
 def test_training_on_a_sample_reads_that_sample_only():
     topics, keys = some_topics(2), jax.random.split(jax.random.key(3), 2)
     data = draw_runs(topics, keys, 16)
@@ -289,12 +336,12 @@ def test_vectors_are_learnt_by_their_squares():
 def test_weights_move_as_adamw_says_with_a_rate_that_falls_as_a_cosine():
     """The outputs' weights, on one sequence and noise whose first draws are known."""
     rng, rates, decays = np.random.default_rng(6), (0.02, 0.05), (0.3, 0.8)
-    noises, batch, steps, runs = (0.7, 1.9), 8, 2, range(2)
+    noises, shares, batch, steps, runs = (0.7, 1.9), (0.2, 0.5), 8, 2, range(2)
     topics, keys = some_topics(2), jax.random.split(jax.random.key(3), 2)
     start = encoders_of(2)
     start = eqx.tree_at(lambda e: e.read, start, jnp.asarray(rng.normal(size=(2, 8, 5))))
     one = Data(np.full((2, 1, 5), [0, 2, 1, 4, 1.0]), np.full((2, 1), 3))
-    recipe = Recipe(steps, batch, *(np.array(x) for x in (rates, decays, noises)))
+    recipe = Recipe(steps, batch, *(np.array(x) for x in (rates, decays, noises, shares)))
     found = train_encoders(start, topics, keys, recipe, data=one, record_every=1)
     assert found.steps.tolist() == [0, 1, 2]
     for run in runs:
@@ -305,6 +352,8 @@ def test_weights_move_as_adamw_says_with_a_rate_that_falls_as_a_cosine():
             state = np.asarray(represent(before, one)[run, -1, 0], float)
             noise = jax.random.split(jax.random.fold_in(keys[run], t))[1]
             seen = state + noises[run] * np.asarray(jax.random.normal(noise, (batch, 8)), float)
+            place = np.asarray(jax.random.uniform(jax.random.fold_in(noise, 1), (batch, 8)))
+            seen = np.where(place >= shares[run], seen / (1 - shares[run]), 0)
             chances = np.exp(seen @ read)
             chances /= chances.sum(1, keepdims=True)
             slope = seen.T @ (chances - np.eye(5)[3]) / batch
@@ -357,6 +406,16 @@ def test_a_probe_is_judged_on_other_sequences():
     assert (memorised < 0).all()  # 49 weights fit 50 targets, which says nothing of the others
 
 
+def test_a_probe_of_gaussian_features_has_its_exact_price():
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(40, 8 * 20 + 500, 3))
+    target = features @ np.array([1.0, -2.0, 0.5]) + 0.3
+    labels = target + 0.7 * rng.normal(size=target.shape)
+    found = excess_of_few(features, labels, target, 20, 8)
+    # Least squares of p features and a constant: variance times (p + 1) / (n - p - 2), nearly.
+    assert abs(found.mean() / (0.49 * 4 / (20 - 5)) - 1) < 0.15
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -396,6 +455,6 @@ def test_numbers_that_need_not_be_given():
     assert numbers_by_default(encoders) == [
         "PairHead heads=1",
         "random_encoder width=16 layers=1 heads=2",
-        "Recipe steps=1000 batch=32 rate=0.01 decay=0 noise=0",
+        "Recipe steps=1000 batch=32 rate=0.01 decay=0 noise=0 dropout=0",
         "explained ridge=1e-06",
     ]

@@ -45,6 +45,21 @@ def test_training_on_the_exact_risk_lowers_it_towards_the_bayes_predictor(law):
     assert (after >= 0).all() and (after < 0.05 * before).all()
 
 
+def test_runs_in_groups_are_trained_as_all_together(law):
+    start = encoders(range(4), size=0.1)
+    risk = Risk(*(np.stack([np.asarray(x)] * 4) for x in law.risk))
+    how = {"steps": 20, "rate": 0.03, "record_every": 10}
+    paths = [train_on_risk(start, risk, law.counts, lanes=n, **how) for n in (None, 2)]
+    for one, other in zip(
+        *map(jax.tree.leaves, (paths[0].observed, paths[1].observed)), strict=True
+    ):
+        assert one.shape[:2] == (3, 4)
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    said = [predictions(paths[0].last, law.counts, lanes=n) for n in (None, 2)]
+    assert said[0].shape == (4, len(law.counts))
+    np.testing.assert_allclose(*said, atol=1e-6)
+
+
 def test_the_tangent_price_is_the_trace_by_differences_of_weights(law):
     start = encoders([3])
     square = np.linspace(0.2, 0.7, len(law.counts))[None]

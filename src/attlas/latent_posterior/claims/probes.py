@@ -119,16 +119,15 @@ def probed_encoders(cell: Setting, draws: Draws) -> Values:
     r" predict the next word after fewer than $L$ words of a topic. A probe of the state at the"
     r" masked token leaves less of the variance of the posterior $\pi_X$ than the same probe of the"
     r" state before training, and than the same probe of the mean of the words, be it linear or a"
-    r" perceptron with a hidden layer. The same holds of $\ln\pi_X$, less its mean over the latents,"
-    r" but for the perceptron beside the state before training. The perceptron leaves less than the"
-    r" linear probe (geometric means over networks; probes are fitted to other sequences than they"
-    r" are judged on).",
+    r" perceptron with a hidden layer. The same holds of $\ln\pi_X$, less its mean over the"
+    r" latents, but for the perceptron beside the state before training. The perceptron leaves less"
+    r" than the linear probe (geometric means over networks; probes are fitted to other sequences"
+    r" than they are judged on).",
     words="Training brings the belief about the latent into the state. Neither random attention nor"
     " the mean of the words, which does not know how many they were, holds as much of it,"
     " whichever probe reads them. Some of what a linear probe misses of a trained state is there"
-    " all the same. The logarithm of the belief, of which the mean of the words at a known length is"
-    " a linear image, is held less well than the belief; a perceptron finds it in a random state"
-    " nearly as well as in a trained one.",
+    " all the same. The logarithm of the belief is held less well than the belief; a perceptron"
+    " finds it in a random state nearly as well as in a trained one.",
     measured_by=probed_encoders,
     rule=Order(),
     control=Control(
