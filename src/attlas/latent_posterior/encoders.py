@@ -166,7 +166,7 @@ class Encoder(eqx.Module):
         tokens = self.embed if seen.tokens is None else seen.tokens @ self.embed + self.offset
         query = self.blank if seen.query is None else seen.query @ self.embed + self.blank
         states, counts = jnp.concatenate([tokens, query[None]]), jnp.append(seen.counts, 1.0)
-        found = []
+        found: list[Array] = []
         for layer in self.layers:
             # What the last layer makes of the other tokens is not read.
             first = len(tokens) if layer is self.layers[-1] else 0

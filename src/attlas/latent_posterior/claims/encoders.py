@@ -308,13 +308,13 @@ def posterior_while_training(evidence: xr.Dataset) -> Figure:
     statement=r"The state of a trained encoder is not minimal at the length of training: of the"
     r" counts of words in directions that neither $\pi_X$ nor the length sees, a linear probe of it"
     r" explains more than a quarter of what the posterior leaves open, and less than before"
-    r" training. A quarter of the steps leaves more there, and yet less than twice as much. Weight"
-    r" decay and noise on the state together take away less than half, and so does dropout on the"
-    r" state; a state that is hardly wider than the posterior keeps less than a wide one, and less"
-    r" than it kept before training.",
+    r" training. It is more than half of what a quarter of the steps leaves there. Weight decay and"
+    r" noise on the state together take away less than half, and so does dropout on the state; a"
+    r" state that is hardly wider than the posterior keeps less than a wide one, and less than it"
+    r" kept before training.",
     words="Training removes from the state some of what the posterior does not need, and leaves"
-    " much of it; four times as much training removes less than half of the rest. So do weight"
-    " decay and noise, or dropout; a state hardly wider than the posterior keeps less.",
+    " much of it; four times as many steps remove less than half of the rest. So do weight decay"
+    " and noise, or dropout, and a state hardly wider than the posterior keeps less.",
     measured_by=trained_encoders,
     rule=Order(),
     control=Control(
@@ -339,7 +339,6 @@ def trained_not_minimal(evidence: xr.Dataset) -> Values:
     found = sides(
         ("a quarter: trained", xr.full_like(trained, 0.25), trained),
         ("trained: untrained", trained, untrained),
-        ("trained: a quarter of the steps", trained, less),
         ("half of that after a quarter of the steps: trained", less / 2, trained),
         ("half of it: with weight decay and noise", trained / 2, decay),
         ("half of it: with dropout", trained / 2, dropout),
