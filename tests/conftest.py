@@ -65,6 +65,7 @@ TRAINED = {
         "trained-probe-gains",
         "trained-probe-saturates",
         "trained-regret",
+        "trained-serves-others",
         "trained-sufficient",
         "wrong-labels",
     )

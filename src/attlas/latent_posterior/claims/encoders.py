@@ -361,9 +361,10 @@ def trained_not_minimal(evidence: xr.Dataset) -> Values:
 @trained_not_minimal.figure
 def kept_while_training(evidence: xr.Dataset) -> Figure:
     title = "What the latent does not need"
-    pushed = evidence["pushed"].isel(cell=0).mean("run").to_series()
-    ends = ", ".join(f"{name} {level:.2f}" for name, level in pushed.items())
-    note = f"mean over runs; 0: a minimal state; dashed: other trainings at length L, {ends}"
+    pushed = evidence["pushed"].isel(cell=0).mean("run").values
+    names = ("decay and noise", "dropout", "a quarter of the steps", "narrow", "narrow, untrained")
+    ends = ", ".join(f"{name} {level:.2f}" for name, level in zip(names, pushed, strict=True))
+    note = f"mean over runs; 0: a minimal state; dashed, at L: {ends}"
     figure = curves(evidence, "kept", title, note, "explained share beside the posterior")
     for level in pushed:
         figure.rule(float(level))

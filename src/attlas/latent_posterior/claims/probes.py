@@ -172,4 +172,4 @@ def left_by_probes(evidence: xr.Dataset) -> Figure:
         legend={"probe": "probe", "depth": "layers"},
     )
     figure.points("source", "left", color="probe", shape="depth", size=60)
-    return figure.facet("{target}", width=230, height=190)
+    return figure.facet("{target}", width=330, height=190)
