@@ -4,17 +4,20 @@ Tests that need what `make test` does not fetch are skipped where it is missing.
 skip holds the command that fetches it, and the last lines of the run count them.
 """
 
+import os
 import re
 from collections import Counter
 from pathlib import Path
 
 import jax
+import jaxtyping
 import pytest
-from jaxtyping import install_import_hook
 
 from attlas.lab import compile_quickly
 
 compile_quickly()
+# Tests compile far more than they run.
+jax.config.update("jax_disable_most_optimizations", True)
 
 CHECKED = (
     "attention",
@@ -32,7 +35,7 @@ CHECKED = (
     "single_location",
     "sparse_variables",
 )
-install_import_hook([f"attlas.{name}" for name in CHECKED], "beartype.beartype")
+jaxtyping.install_import_hook([f"attlas.{name}" for name in CHECKED], "beartype.beartype")
 
 # What one test run compiles the next need not.
 jax.config.update(
@@ -189,6 +192,32 @@ FIXTURES = {"real": "models", "browser": "browser"}
 """Fixtures that need something fetched, and the marker of tests that use them."""
 
 
+LONGEST = (
+    "estimators/test_bags",
+    "lab/test_cluster",
+    "lab/test_kills",
+    "lab/test_workers",
+    "latent_posterior/test_encoders",
+    "order_parameters/test_descent",
+    "order_parameters/test_population",
+    "single_location/test_gates",
+    "sparse_variables/test_online",
+    "sparse_variables/test_model",
+    "sparse_variables/test_training",
+    "test_documents",
+    "test_examples",
+    "single_location/test_online",
+    "atlas/test_pages",
+    "atlas/test_explorers",
+    "atlas/test_articles",
+    "audit/test_auditing",
+    "estimators/test_conditional",
+    "lab/test_store",
+)
+"""Files of tests that take longest: they begin first, so that no process waits for another at the
+end."""
+
+
 def needs_models(claim):
     """Whether a claim is about a real checkpoint."""
     return bool(claim.requires) or claim.file.parent.name == "audit"
@@ -198,6 +227,16 @@ def pytest_collection_modifyitems(items):
     for item in items:
         for name in FIXTURES.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(FIXTURES[name])
+        if item.get_closest_marker("xdist_group") is None:
+            # Tests of a file share fixtures and compiled programs: one process makes them, once.
+            item.add_marker(pytest.mark.xdist_group(file_of(item)))
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(file_of(item), len(order)))
+
+
+def file_of(item):
+    """The file of a test, as in "lab/test_cluster"."""
+    return item.path.relative_to(Path(__file__).parent).with_suffix("").as_posix()
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -272,7 +311,9 @@ def tested(tmp_path_factory):
     from attlas.lab.runner import run
     from attlas.lab.store import Store
 
-    shared = Store(tmp_path_factory.mktemp("tested"))
+    # Processes of one run share what they measured.
+    base = tmp_path_factory.getbasetemp()
+    shared = Store((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "tested")
 
     @cache
     def result(id):
@@ -294,6 +335,14 @@ def browser():
         pytest.skip("Chromium is not installed: `make browser` installs it")
     with Browser() as browser:
         yield browser
+
+
+@pytest.fixture
+def unchecked():
+    """Types are not checked where the same functions are called thousands of times more."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

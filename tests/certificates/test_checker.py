@@ -1,6 +1,7 @@
 """The checker: its formulas against the package's, what it accepts, and what it refuses."""
 
 import copy
+import functools
 import json
 
 import pytest
@@ -17,6 +18,12 @@ def content_of(file):
     return json.loads(file.read_text())
 
 
+@functools.cache
+def proved(file):
+    """What a shipped certificate proves: found once."""
+    return check(content_of(file))
+
+
 def sealed(content):
     return content | {"checksum": digest(content)}
 
@@ -29,7 +36,7 @@ def refused(content, why=""):
 @every_file
 def test_every_shipped_certificate_proves_what_it_says(file):
     content = content_of(file)
-    assert check(content) == content["enclosures"]
+    assert proved(file) == content["enclosures"]
     assert file.name.startswith(content["claim"].replace("/", "."))
 
 
@@ -70,11 +77,10 @@ def test_a_certificate_with_any_number_changed_is_refused(file):
 
 @every_file
 def test_any_number_of_an_enclosure_is_refused_whatever_the_checksum(file, monkeypatch):
-    content = content_of(file)
-    proved = check(content)
-    # What the leaves prove is the same for all variants: it is found once.
+    content, found = content_of(file), proved(file)
+    # What the leaves prove is the same for all variants.
     monkeypatch.setattr(checker, "leaves_of", lambda box, tree: [])
-    monkeypatch.setattr(checker, "enclosures_of", lambda statement, leaves: proved)
+    monkeypatch.setattr(checker, "enclosures_of", lambda statement, leaves: found)
     variants = list(numbers_changed(content["enclosures"]))
     assert len(variants) >= len(content["enclosures"])
     for variant in variants:
@@ -94,7 +100,7 @@ def test_a_tree_that_does_not_cover_the_box_is_refused(file):
     content = content_of(file)
     tree = content["tree"]
     for other in (tree[:-1], tree + ".", "x", ""):
-        refused(sealed(content | {"tree": other}), "its tree|not proved")
+        refused(sealed(content | {"tree": other}), "its tree")
     if len(tree) > 3:
         refused(sealed(content | {"tree": "."}), "not proved")
 
@@ -138,7 +144,7 @@ def test_the_swapped_point_is_not_certified_where_the_oracle_wins():
 
 
 def test_the_checker_runs_alone(tmp_path, capsys):
-    good, bad = FILES[0], tmp_path / "bad.json"
+    good, bad = FOLDER / "single-location.zeta.2.json", tmp_path / "bad.json"
     bad.write_text(json.dumps(content_of(good) | {"precision": 1}))
     assert checker.main([str(good)]) == 0
     assert "certified on" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from attlas.errors import InputError
@@ -22,9 +23,35 @@ from attlas.estimators.instances import SingleRowsWarning, read_bags
 from tests.conftest import SEED
 
 
-@parametrize_with_checks([SingleLocationRegressor(), SingleLocationClassifier()])
+KINDS = (SingleLocationRegressor, SingleLocationClassifier)
+FIXED = {"penalty": 0.1, "n_heads": 1, "features": "linear", "whole": False}
+"""One fit of one head, where nothing is chosen by folds."""
+
+
+@parametrize_with_checks([kind(**FIXED) for kind in KINDS])
 def test_the_contract(estimator, check):
     check(estimator)
+
+
+@pytest.mark.long
+@parametrize_with_checks([kind() for kind in KINDS])
+def test_the_contract_by_default(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "check",
+    [
+        estimator_checks.check_fit2d_1feature,
+        estimator_checks.check_fit2d_1sample,
+        estimator_checks.check_fit_idempotent,
+        estimator_checks.check_methods_subset_invariance,
+        estimator_checks.check_n_features_in,
+    ],
+)
+def test_what_is_chosen_by_folds_keeps_the_contract(kind, check):
+    check(kind.__name__, kind())
 
 
 def drawn(count=200, length=5, dim=4, seed=SEED):
@@ -106,7 +133,7 @@ def test_shuffling_bags_changes_nothing(fitted):
     )
 
 
-def test_classes_of_ragged_bags_pipelines_and_searches():
+def test_classes_of_ragged_bags_pipelines_and_searches(unchecked):
     rng = np.random.default_rng(SEED)
     bags = [rng.normal(size=(rng.integers(2, 9), 3)) for _ in range(120)]
     y = np.array(["no", "yes"])[[int(bag[:, 0].max() > 1.4) for bag in bags]]
@@ -205,7 +232,7 @@ def test_noise_is_told():
         SingleLocationRegressor(penalty=1e-3, n_heads=1).fit(X, y)
 
 
-def test_the_held_out_accuracy_of_noise_is_a_half():
+def test_the_held_out_accuracy_of_noise_is_a_half(unchecked):
     """Though many penalties, starts and summaries of the bag are tried on the same folds: the
     accuracy at which they chose is some five points higher."""
     said = []

@@ -152,6 +152,8 @@ def check(content: Any) -> dict[str, list[str]]:
         raise Refused(f"its precision must be {statement.precision} bits")
     if wrong := statement.defined(box):
         raise Refused(f"the statement is not defined on its box: {wrong}")
+    for _ in leaves_of(box, content["tree"]):
+        pass  # a tree that does not cover the box is refused before anything is proved
     with precision(statement.precision):
         leaves = []
         for leaf in leaves_of(box, content["tree"]):
