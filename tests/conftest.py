@@ -16,8 +16,6 @@ import pytest
 from attlas.lab import compile_quickly
 
 compile_quickly()
-# Tests compile far more than they run.
-jax.config.update("jax_disable_most_optimizations", True)
 
 CHECKED = (
     "attention",

@@ -36,7 +36,7 @@ def blocks(path, language):
 
 
 @pytest.mark.parametrize("code", blocks(DOCUMENTS[0], "python"))
-def test_code_in_the_readme_runs(code, tmp_path, monkeypatch, capsys):
+def test_code_in_the_readme_runs(code, tmp_path, monkeypatch, capsys, unchecked):
     monkeypatch.setenv("ATTLAS_STORE", str(tmp_path))
     exec(code, {})
     told = capsys.readouterr().out
@@ -45,7 +45,7 @@ def test_code_in_the_readme_runs(code, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("code", [code for guide in GUIDES for code in blocks(guide, "python")])
-def test_code_in_the_guides_runs(code, tmp_path, monkeypatch, capsys, registry):
+def test_code_in_the_guides_runs(code, tmp_path, monkeypatch, capsys, registry, unchecked):
     (tmp_path / "build").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ATTLAS_STORE", str(tmp_path / "store"))

@@ -223,7 +223,9 @@ def test_the_bound_says_what_its_prose_says():
         ("eruptions", ("After 65 minutes", "Its shape is not Gaussian", "speak loudest")),
     ],
 )
-def test_the_estimators_tell_their_stories_on_made_up_data(name, words, tmp_path, capsys):
+def test_the_estimators_tell_their_stories_on_made_up_data(
+    name, words, tmp_path, capsys, unchecked
+):
     model = load(name).main(tmp_path / "nothing.csv")
     told = capsys.readouterr().out
     for word in words:

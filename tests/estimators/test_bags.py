@@ -22,6 +22,8 @@ from attlas.estimators.bags import WeakMomentsWarning
 from attlas.estimators.instances import SingleRowsWarning, read_bags
 from tests.conftest import SEED
 
+# Of one fit the types are checked, which is `fitted`, and in the tests of the functions it calls.
+pytestmark = pytest.mark.usefixtures("unchecked")
 
 KINDS = (SingleLocationRegressor, SingleLocationClassifier)
 FIXED = {"penalty": 0.1, "n_heads": 1, "features": "linear", "whole": False}
@@ -133,7 +135,7 @@ def test_shuffling_bags_changes_nothing(fitted):
     )
 
 
-def test_classes_of_ragged_bags_pipelines_and_searches(unchecked):
+def test_classes_of_ragged_bags_pipelines_and_searches():
     rng = np.random.default_rng(SEED)
     bags = [rng.normal(size=(rng.integers(2, 9), 3)) for _ in range(120)]
     y = np.array(["no", "yes"])[[int(bag[:, 0].max() > 1.4) for bag in bags]]
@@ -232,7 +234,7 @@ def test_noise_is_told():
         SingleLocationRegressor(penalty=1e-3, n_heads=1).fit(X, y)
 
 
-def test_the_held_out_accuracy_of_noise_is_a_half(unchecked):
+def test_the_held_out_accuracy_of_noise_is_a_half():
     """Though many penalties, starts and summaries of the bag are tried on the same folds: the
     accuracy at which they chose is some five points higher."""
     said = []

@@ -1,3 +1,4 @@
+import functools
 import math
 import warnings
 
@@ -33,6 +34,12 @@ HEADS = Overlaps(
     *(np.array(x) for x in ([0.3, -0.5], [0.6, 0.2], [0.2, 0.4], [-0.4, 0.3], [0.1, -0.3]))
 )
 TASK = SingleLocation(dim=30, length=6, gamma=0.9, noise=0.2)
+
+
+@functools.cache
+def drawn():
+    """Sequences for every gate: drawing them takes longer than all that is done with them."""
+    return TASK.sample(jax.random.key(1), 200_000)
 
 
 def _steep(x):
@@ -74,7 +81,7 @@ def test_the_quadrature_of_erf_is_the_closed_form(lam):
 def test_the_risk_of_a_gate_is_the_mean_loss_on_tokens(activation):
     gate = Gate(activation, 0.4)
     k, v = heads_with(HEADS, TASK.dim)
-    batch = TASK.sample(jax.random.key(1), 200_000)
+    batch = drawn()
     for i in range(2):
         loss = np.asarray((predict(batch.tokens, k[i], v[i], 0.8, gate) - batch.target) ** 2, float)
         exact = risk(TASK, HEADS, 0.8, gate)[i]
@@ -85,7 +92,7 @@ def test_the_sampled_twin_draws_projections_of_the_same_law():
     sampled = sampled_risk(TASK, HEADS, 0.8, jax.random.key(2), 200_000, Gate("relu", 0.2))
     assert_mean_is(risk(TASK, HEADS, 0.8, Gate("relu", 0.2)), *sampled, most=0.007)
     k, v = heads_with(HEADS, TASK.dim)
-    batch = TASK.sample(jax.random.key(3), 200_000)
+    batch = drawn()
     softmax = sampled_risk(TASK, HEADS, 2.0, jax.random.key(4), 200_000, "softmax")
     for i in range(2):
         loss = np.asarray(
