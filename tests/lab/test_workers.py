@@ -112,7 +112,7 @@ def test_what_goes_wrong_in_a_process_is_told_here(start, odd, code, says):
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interruption_keeps_finished_batches_and_ends_the_processes(start, tmp_path, how):
-    process = start("many", "--set", "wait=0.6")
+    process = start("many", "--set", "wait=0.25")
     blocks = tmp_path / "store" / "blocks"
     while not list(blocks.rglob("*.json")) and process.poll() is None:
         time.sleep(0.02)
@@ -130,7 +130,7 @@ def test_an_interruption_keeps_finished_batches_and_ends_the_processes(start, tm
     assert not _session(process.pid)
     kept = len(list(blocks.rglob("*.json")))
     assert 1 <= kept < 3 * MIN_CLAIMS_FOR_PROCESSES
-    found = claims_of(start("many", "--set", "wait=0.6", "--json"))
+    found = claims_of(start("many", "--set", "wait=0.25", "--json"))
     assert sum(claim["provenance"]["cells_from_store"] for claim in found.values()) == kept
 
 
@@ -304,7 +304,7 @@ def test_processes_end_though_one_is_stopped(toy, store, deadly):
 
 
 def test_a_claim_whose_process_died_is_measured_again_and_that_is_said(start, tmp_path):
-    process = start("many", "--set", "wait=0.6")
+    process = start("many", "--set", "wait=0.25")
     blocks = tmp_path / "store" / "blocks"
     while not list(blocks.rglob("*.json")) and process.poll() is None:
         time.sleep(0.02)
