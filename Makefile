@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 # Many processes are started, and without bytecode each would compile a thousand modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: atlas screenshot test test-fetched test-long test-cluster test-lowest setup lint models browser data \
+.PHONY: atlas screenshot test tests test-fetched test-long test-cluster test-lowest setup lint models browser data \
         bench bench-peers bench-torch bench-data soak refute mutants fuzz examples index evidence lock release clean
 
 atlas: $(STAMP)
@@ -21,8 +21,11 @@ screenshot: $(STAMP)
 	$(BIN)/python -m tools.screenshot $(OUT)/index.html docs/atlas.png
 
 # From nothing: tests that need what `models`, `browser` or `data` fetch are skipped where it is
-# missing, and counted in the last lines.
-test: lint
+# missing, and counted in the last lines. Types are checked meanwhile, by what the tests leave idle.
+test: $(STAMP)
+	@$(MAKE) --no-print-directory -j 2 lint tests
+
+tests: $(STAMP)
 	$(PYTEST) -m "not long and not cluster"
 
 # Only those tests, once it was fetched.
