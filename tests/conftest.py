@@ -309,9 +309,10 @@ def tested(tmp_path_factory):
     from attlas.lab.runner import run
     from attlas.lab.store import Store
 
-    # Processes of one run share what they measured.
-    base = tmp_path_factory.getbasetemp()
-    shared = Store((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "tested")
+    # Processes of one run share what they measured; mutants, which are tried without, must not.
+    parallel = "PYTEST_XDIST_WORKER" in os.environ
+    of_run = tmp_path_factory.getbasetemp().parent / "tested"
+    shared = Store(of_run if parallel else tmp_path_factory.mktemp("tested"))
 
     @cache
     def result(id):
