@@ -342,3 +342,47 @@ def test_numbers_that_need_not_be_given():
         "descend_online seed=0 record_every=100",
         "descend_online_vectors seed=0 record_every=100",
     ]
+
+
+def test_each_length_of_the_complement_moves_its_own_heads():
+    r"""Of the Wishart factor [[a, 0], [z, b]], a step takes a for k, and for v both: with z = 0 the
+    squares of v's complement are $l_{21}^2a^2 + l_{22}^2b^2$."""
+    lanes, batch = online.LANES, 3
+    head = Gate("erf", np.float32(0.0))
+    with jax.enable_x64(True):
+        seeds = np.random.default_rng(3).integers(2**32, size=(3, batch * lanes), dtype=np.uint32)
+        one = jnp.ones((1, 1, 1), jnp.float32)
+        sums = sequences(head, TASK.length, batch * lanes, jnp.asarray(seeds), one)
+        examples = sums[0, 0].reshape(-1, batch, lanes)
+        zy = np.zeros((batch, lanes), np.float32)
+        args = online.Args(
+            online.Constants(*(float(x) for x in TASK.constants)),
+            np.zeros((TASK.length, batch), np.float32),
+            head,
+            np.float32(1.0),
+        )
+
+        state, step = starts(TASK, lanes), jax.jit(online.step)
+
+        def squares(a, b, z):
+            """What scales k and v, up to a factor that does not depend on a, b and z."""
+            z5 = np.zeros((5, lanes))
+            z5[4] = z
+            chi = np.stack([np.full(lanes, a), np.full(lanes, b)])
+            inputs = online.Inputs(examples, zy, z5, chi, np.float32(1.0), 0.7)
+            moved = step(state, inputs, args)
+            return np.asarray(moved.kappa) ** -2.0, np.asarray(moved.nu) ** -2.0
+
+        (k0, v0), (ka, va), (kb, vb) = squares(0, 0, 0), squares(2, 0, 0), squares(0, 2, 0)
+        np.testing.assert_allclose(kb, k0)
+        for name, one, less in (("k, a", ka, k0), ("v, a", va, v0), ("v, b", vb, v0)):
+            assert (one > less * (1 + 1e-9)).all(), name
+        twice = squares(4, 0, 0)
+        np.testing.assert_allclose(twice[0] - k0, 4 * (ka - k0), rtol=1e-6)
+        np.testing.assert_allclose(twice[1] - v0, 4 * (va - v0), rtol=1e-6)
+        np.testing.assert_allclose(squares(0, 4, 0)[1] - v0, 4 * (vb - v0), rtol=1e-6)
+        both = squares(2, 2, 0)
+        np.testing.assert_allclose(both[0], ka)
+        np.testing.assert_allclose(both[1] - v0, va - v0 + vb - v0, rtol=1e-6)
+        # z is turned towards v by its own factor, as b is.
+        np.testing.assert_allclose(squares(0, 0, 2)[1] - v0, vb - v0, rtol=1e-6)

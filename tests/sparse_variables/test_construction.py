@@ -338,3 +338,23 @@ def test_numbers_that_need_not_be_given():
         "table_head sharpness=2",
         "head_for sharpness=2",
     ]
+
+
+def test_a_relevant_place_weighs_as_all_others_together_times_the_sharpness():
+    task, offsets = SparseBoolean(9, (7, 0, 4), "parity"), np.array([0.0, 0.7, 1.4])
+    embedding, score, *_ = construction._levels(task, offsets, 3.0, RandomDirections(9, 300, 4))
+    scores = embedding.products(task.support, score[:, None])[:9, 0]
+    others = np.delete(scores, task.support)
+    assert abs(others).min() > 1e-3  # no product is 0, as all are where places are orthonormal
+    np.testing.assert_allclose(
+        np.exp(scores[list(task.support)] - offsets), 3 * np.exp(others).sum(), rtol=1e-9
+    )
+
+
+def test_a_sink_outweighs_what_does_not_decide_by_the_sharpness():
+    task = SparseBoolean(9, (7, 0, 4), "and")
+    head = sink_head(task, sharpness=3.0, embedding=RandomDirections(9, 300, 4))
+    places = head.embedding.products(task.support, head.score[:, None])[:9, 0]
+    beta, others = places[7], np.delete(places, task.support)
+    undecided = 3 * np.exp(beta) + np.exp(beta + others).sum()
+    assert np.exp(1.5 * beta) == approx(3 * undecided)

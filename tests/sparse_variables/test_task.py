@@ -209,3 +209,7 @@ def test_numbers_that_need_not_be_given():
         "SparseBoolean.unique_probability draws=4096",
         "SparseBoolean.floor probability=0.8",
     ]
+
+
+def test_where_all_bits_are_relevant_one_sample_is_the_floor():
+    assert SparseBoolean(3, (0, 1, 2), "and").floor() == 1
