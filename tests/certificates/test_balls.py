@@ -22,3 +22,10 @@ def test_balls_that_reach_below_0_by_rounding_lose_no_values():
     for value in ("0.01", "0.2", "1", "3.6"):
         inside = balls.owen_at(acb(value), acb(1)).real
         assert found.contains(inside), value
+
+
+def test_widths_are_those_of_the_formulas():
+    x = {name: arb(value) for name, value in {"dim": 18, "lam": "0.4", "gamma": "1.5"}.items()}
+    found = [float(part.mid()) for part in balls.widths(x)]
+    d, e = (1 + 2 * 0.6**2) ** 0.5, (1 + 4 * 0.6**2) ** 0.5
+    assert found == pytest.approx([3, 0.6, d, e, 0.4 * 3 / d], abs=1e-15)

@@ -284,3 +284,34 @@ def test_of_one_candidate_each_fold_has_its_own_say():
         held, seen = found.aside[rest], found.respond(list(bags))[rest]
         near, far = (np.mean((found.unswayed[k][rest] - x) ** 2) for x in (held, seen))
         assert near < far
+
+
+def test_the_best_run_of_a_lane_loses_least_there():
+    runs = [
+        _Run(*[None] * len(_Run._fields))._replace(value=np.array(value))
+        for value in ([3.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 1.0])
+    ]
+    assert bags_module._best_run(runs) == [1, 0, 2]
+
+
+def test_means_outside_a_fold_are_weighted_and_know_nothing_of_it():
+    weight, fold = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 0, 1, 2])
+    found = bags_module.mean_outside(weight, fold)
+    np.testing.assert_allclose(found[0], [0, 0, 3 / 7, 4 / 7])
+    np.testing.assert_allclose(found[1], [1 / 7, 2 / 7, 0, 4 / 7])
+    np.testing.assert_allclose(found[4], weight / 10)
+    np.testing.assert_allclose(bags_module.mean_outside(weight, 0 * fold)[0], weight / 10)
+
+
+def test_a_residual_that_an_instance_decides_has_a_moment_also_beside_bags_of_one():
+    rng = np.random.default_rng(SEED)
+    bags = [rng.normal(size=(length, 4)) for length in [1, *[6] * 399]]
+    for bag in bags:
+        bag[0, 0] += 5
+    target = np.array([bag[0, 1] for bag in bags])[:, None]
+    one, fold = np.ones(400), np.arange(400) % 5
+    task = _Task(bags, target, "squared", one, fold, True, 10, 1e-3)
+    nothing = np.zeros((6, 400, 1))
+    assert task.residual_has_moment(nothing, 0)
+    alone = _Task([bag[:1] for bag in bags], target, "squared", one, fold, True, 10, 1e-3)
+    assert not alone.residual_has_moment(nothing, 0)
