@@ -17,6 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float, Int
 from scipy import special
@@ -356,8 +357,7 @@ def train_encoders(
     if data is not None:
         _check_targets(data.target, drawn.target, outputs)
     form, start = Form.of(encoders)
-    moments = np.zeros_like(start)
-    learnt = (start, (moments, moments))
+    learnt = (start, jax.vmap(_optimiser(1.0, 0.0, steps).init)(start))
     path = iterate(
         _step_of(longest, batch, form),
         _weights,
@@ -397,12 +397,10 @@ def _check_scores(encoders: Any, shape: tuple[int, ...]) -> None:
     )
 
 
-def _adamw(t: Array, weights: Any, moments: Any, slope: Any, rate: Any, decay: Any) -> Any:
-    """Weights and moments after step t of AdamW."""
-    first, second = 0.9 * moments[0] + 0.1 * slope, 0.99 * moments[1] + 0.01 * slope**2
-    unbiased = first / (1 - 0.9 ** (t + 1)), second / (1 - 0.99 ** (t + 1))
-    move = unbiased[0] / (jnp.sqrt(unbiased[1]) + 1e-8) + decay * weights
-    return weights - rate * move, (first, second)
+def _optimiser(rate: Any, decay: Any, steps: Any) -> optax.GradientTransformation:
+    return optax.adamw(
+        lambda t: rate * (1 + jnp.cos(jnp.pi * t / steps)) / 2, 0.9, 0.99, 1e-8, weight_decay=decay
+    )
 
 
 @functools.cache
@@ -433,8 +431,8 @@ def _step_of(longest: int, batch: int, form: Form) -> Any:
                 seen = jax.tree.map(lambda x: x[rows], data)
             slopes = jax.grad(loss)(form.encoders(weights), seen, noise, dropout, noises)
             slope = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(slopes)])
-            here = rate * (1 + jnp.cos(jnp.pi * t / steps)) / 2
-            return _adamw(t, weights, moments, slope, here, decay)
+            moves, moments = _optimiser(rate, decay, steps).update(slope, moments, weights)
+            return weights + moves, moments
 
         return jax.vmap(one)(learnt, *of_runs)
 
