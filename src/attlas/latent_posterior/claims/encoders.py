@@ -68,10 +68,6 @@ def unseen_directions(words: Float[Any, "m vocabulary"]) -> Float[np.ndarray, "v
     return axes[np.sum(sizes > 1e-9 * sizes[0]) :].T
 
 
-def _sees_not_all(cell: Setting) -> bool:
-    return bool(cell.vocabulary > cell.latents)
-
-
 def kept_beside(
     states: Float[Any, "run n width"], known: Float[Any, "run n p"], asked: Float[Any, "run n u"]
 ) -> Float[np.ndarray, " run"]:
@@ -87,7 +83,7 @@ def kept_beside(
         defining("latents >= 2 and vocabulary >= 2", lambda s: min(s.latents, s.vocabulary) >= 2),
         defining("smoothing >= 0", lambda s: s.smoothing >= 0),
         defining("steps >= 4: a quarter of them is a training too", lambda s: s.steps >= 4),
-        defining("vocabulary > latents: some counts are not seen", lambda s: _sees_not_all(s)),
+        defining("vocabulary > latents: some counts are not seen", lambda s: s.vocabulary > s.latents),
         defining(
             f"labels >= 2 width, and {SETS} sets of them fewer than all sequences",
             lambda s: 2 * s.width <= s.labels < 2 * s.sequences / SETS,
