@@ -83,7 +83,9 @@ def kept_beside(
         defining("latents >= 2 and vocabulary >= 2", lambda s: min(s.latents, s.vocabulary) >= 2),
         defining("smoothing >= 0", lambda s: s.smoothing >= 0),
         defining("steps >= 4: a quarter of them is a training too", lambda s: s.steps >= 4),
-        defining("vocabulary > latents: some counts are not seen", lambda s: s.vocabulary > s.latents),
+        defining(
+            "vocabulary > latents: some counts are not seen", lambda s: s.vocabulary > s.latents
+        ),
         defining(
             f"labels >= 2 width, and {SETS} sets of them fewer than all sequences",
             lambda s: 2 * s.width <= s.labels < 2 * s.sequences / SETS,
