@@ -291,12 +291,19 @@ def trained_sufficient(evidence: xr.Dataset) -> Values:
 
 @trained_sufficient.figure
 def posterior_while_training(evidence: xr.Dataset) -> Figure:
-    title = "The belief that a linear probe reads"
-    note = "mean over runs; 1: exactly the posterior; dashed: its logarithm, centred"
-    figure = curves(evidence, "posterior", title, note, "explained variance")
-    shown = evidence[["log_posterior"]].mean("run").isel(cell=0)
-    shown = shown.assign_coords(asked=("ratio", [f"{r:g} L" for r in shown.ratio.values]))
-    return figure.lines("step", "log_posterior", color="asked", data=shown, theory=True)
+    missed = 1 - evidence[["posterior", "log_posterior"]].mean("run").isel(cell=0)
+    missed = missed.assign_coords(asked=("ratio", [f"{r:g} L" for r in missed.ratio.values]))
+    figure = Figure(
+        missed,
+        "What a linear probe misses of the belief",
+        "mean over runs; dashed: of the logarithm of the posterior, centred",
+        x="training steps",
+        y="unexplained share of the variance",
+        log="y",
+        legend={"asked": "asked at length"},
+    )
+    figure.lines("step", "log_posterior", color="asked", theory=True)
+    return figure.lines("step", "posterior", points=True, color="asked")
 
 
 @latent_posterior.claim(
@@ -414,7 +421,7 @@ def risks_with_few_labels(evidence: xr.Dataset) -> Figure:
     figure = Figure(
         shown,
         "A task that asks for what the posterior does not need",
-        "geometric mean over runs, of the variance of what is asked for",
+        "geometric mean over runs, in units of the variance of what is asked for",
         x="a probe with few labels reads",
         y="excess risk",
         log="y",
