@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import time
 
 import pytest
 
@@ -226,12 +227,12 @@ def test_batches_and_lists_of_cells_are_searched_one_value_at_a_time(tmp_path):
 
     region = Region(lists_of_cells)
     assert {r.name: (r.low, r.high, r.words) for r in region.ranges} == {
-        "size": (0.5, 4.0, ()),
-        "count": (2.0, 4.0, ()),
+        "size": (0.25, 8.0, ()),
+        "count": (1.0, 16.0, ()),
         "word": (0.0, 0.0, ("a", "b")),
     }
     found = search(lists_of_cells, tmp_path, most=200)
-    assert found.violation.changed == {"size": 4.0} or found.violation.changed["size"] > 3
+    assert list(found.violation.changed) == ["size"] and found.violation.changed["size"] > 3
     assert found.violation.last.setting.word == ("b",)
 
 
@@ -303,7 +304,32 @@ def test_a_box_of_few_settings_ends_when_it_is_looked_through(tmp_path):
     def few_settings(cell, draws):
         return {"predicted": 1.0, "measured": 1.0, "error": 0.0}
 
-    assert search(few_settings, tmp_path).settings == 3  # 2, 3 and 4
+    assert search(few_settings, tmp_path).settings == 16  # 1 to 16
+
+
+def test_settings_that_would_take_most_of_the_time_are_left_out_unless_asked_for(tmp_path):
+    counts = []
+
+    @planted.claim(
+        kind="two routes",
+        origin="ours",
+        reference="a test",
+        statement="planted",
+        words="planted",
+        quick=Setting(count=4, x=1.0),
+        rule=Agreement(),
+        control=Control("nothing", lambda e: e),
+    )
+    def slow_counts(cell, draws):
+        counts.append(cell.count)
+        time.sleep(0.005 * cell.count)
+        return {"predicted": 1.0, "measured": 1.0, "error": 0.0}
+
+    found = search(slow_counts, tmp_path, minutes=1 / 60)
+    assert found.too_large > 0 and 1 <= max(counts) < 16
+    assert found.to_dict()["too_large"] == found.too_large
+    asked = search(slow_counts, tmp_path, minutes=1 / 60, over={"count": "15:16"}, most=3)
+    assert asked.too_large == 0 and max(counts) >= 15
 
 
 def test_a_declared_range_is_checked():

@@ -28,17 +28,34 @@ def test_a_list_that_the_statement_compares_is_not_searched():
 
 def test_a_claim_without_parameters_is_refused():
     (none,) = select(["several-locations/attention-ahead"])
-    with pytest.raises(InputError, match="has no parameter that could be searched"):
+    with pytest.raises(InputError, match="searched: lengths has values that are compared"):
         Region(none)
 
 
 def test_default_ranges_are_around_the_claims_own_values():
     (risk,) = select(["single-location/closed-form-risk"])
     ends = {r.name: (r.low, r.high) for r in Region(risk).ranges}
-    assert ends["lam"] == (0.05, 3.0) and ends["dim"] == (2, 200) and ends["noise"][0] == 0
+    assert ends["lam"] == (0.025, 6.0) and ends["noise"] == (0, 2)
+    assert ends["dim"] == (1, 800) and ends["length"] == (1, 48)  # four times the quick values
     assert "points" not in ends and "samples" not in ends  # which buy precision
-    wider = {r.name: r.high for r in Region(risk, beyond=True).ranges}
-    assert wider["lam"] == 12.0
+    wider = {r.name: (r.low, r.high) for r in Region(risk, beyond=True).ranges}
+    assert wider["lam"] == (0.0125, 12.0) and wider["dim"] == (1, 200)
+
+
+def test_counts_of_training_reach_down_only():
+    (parting,) = select(["several-locations/heads-part"])
+    ends = {r.name: (r.low, r.high) for r in Region(parting).ranges}
+    assert ends["dim"] == (25, 100) and ends["signal"][1] == 4 * parting.quick.signal
+
+
+def test_counts_are_not_all_large_at_once_unless_that_was_asked_for():
+    (risk,) = select(["single-location/closed-form-risk"])
+    region = Region(risk)
+    assert region.admits(region.at({"dim": 800, "length": 2}))
+    assert not region.admits(region.at({"dim": 800, "length": 40}))
+    asked = Region(risk, {"dim": "10:900", "length": "2:60"})
+    assert asked.admits(asked.at({"dim": 800, "length": 40}))
+    assert region.size(region.at({"dim": 800, "length": 2})) == 4
     assert Region(risk).values(Region(risk).at({"lam": 2.0}))["lam"] == 2.0
 
 

@@ -69,6 +69,10 @@ IDLE = 3
 """Evolutions, each with new points, that find no new setting before the box counts as looked
 through: one of few whole numbers or words."""
 
+LARGEST = 1 / 16
+"""The share of the time that a setting with counts beyond the quick ones may take by what cells
+took so far, in proportion to its counts; those of ranges that were asked for may take any."""
+
 OUTSIDE_VALUE = -1.0
 """The nearness that the search sees where nothing can be judged."""
 
@@ -150,12 +154,16 @@ class Violation:
 
 @dataclass
 class Search:
-    """What a search has looked at, and what it found."""
+    """What a search has looked at, and what it found.
+
+    `too_large` counts settings that were left out because they would have taken too long.
+    """
 
     region: Region
     seed: int
     settings: int = 0
     cells: int = 0
+    too_large: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     refuted_at_first: int = 0
     nearest: Trial | None = None
@@ -179,8 +187,9 @@ class Search:
             "settings": self.settings,
             "cells": self.cells,
             "refuted_at_first": self.refuted_at_first,
+            "too_large": self.too_large,
             "failed": self.failed,
-            "over": {r.name: list(r.words) or [r.low, r.high] for r in self.region.ranges},
+            "over": self.region.box(),
             "seed": self.seed,
             "seconds": round(self.seconds, 2),
         }
@@ -335,12 +344,27 @@ class Hunt:
 
     def generation(self, settings: Sequence[Setting]) -> None:
         """Measure settings, pursue what is close, and stop if the time is over."""
-        new = [s for s in dict.fromkeys(settings) if s not in self.known]
+        new = self.affordable([s for s in dict.fromkeys(settings) if s not in self.known])
         trials = self.measure(new, self.found.seed, in_time=True)
         self.pursue(trials)
         self.report(self.found)
         if self.clock() > self.deadline or self.found.settings >= self.most:
             raise _Stop
+
+    def affordable(self, settings: Sequence[Setting]) -> list[Setting]:
+        """Those settings that leave time for others."""
+        costs = [] if self.region.chosen else self.store.costs(self.claim.evidence or self.claim.id)
+        seconds = sum(c.seconds - c.compiling for c in costs)
+        each = seconds / max(1, sum(c.cells for c in costs)) / self.seconds
+        kept = []
+        for setting in settings:
+            size = self.region.size(setting) if each else 1.0
+            if size > 1 and size * each * len(self.claim.cells(setting)) > LARGEST:
+                self.known[setting] = OUTSIDE_VALUE
+                self.found.too_large += 1
+            else:
+                kept.append(setting)
+        return kept
 
     def pursue(self, trials: Sequence[Trial]) -> None:
         """Repeat what is refuted at first sight, and look closer at what is near."""

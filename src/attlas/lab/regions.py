@@ -9,11 +9,17 @@ from typing import Any
 
 from attlas.claims import Claim, Rate, Setting, Value
 from attlas.errors import InputError, near
+from attlas.lab.forecast import excess
 from attlas.lab.measurement import claim_errors_named
 
-WIDER, BEYOND = 2.0, 8.0
+WIDER, BEYOND = 4.0, 8.0
 """How far, as a factor, the default ranges reach beyond a claim's own values, and beyond its
-hypotheses; whole numbers reach down only."""
+hypotheses. Whole numbers reach as far up from the quick ones as down, and down only where a claim
+trains or reads real data, or beyond the hypotheses: larger counts take long."""
+
+MOST_EXCESS = 4.0
+"""Default ranges leave out settings whose counts, as a product, are beyond the claim's own by
+more: each may be four times as large, not all at once."""
 
 DIGITS = 5
 """Of a searched number: settings are written down."""
@@ -105,6 +111,7 @@ class Region:
         self, claim: Claim, over: Mapping[str, str] | None = None, beyond: bool = False
     ) -> None:
         self.claim, self.beyond = claim, beyond
+        self.slow = claim.kind in ("training", "real")
         own = claim.cells(claim.quick)
         lists = {n for n, value in claim.quick.items() if isinstance(value, tuple)}
         self.swept = {name for name in lists if not isinstance(own[0][name], tuple)}
@@ -114,15 +121,33 @@ class Region:
         """Whether the rule compares cells with each other, so that their lists stay as they are. It
         does not where the claim declares a range of a list."""
         self.fixed = lists - self.swept | (self.swept if self.together else set())
+        self.chosen = bool(over)
         if over:
             self.ranges = [self._asked(name, text) for name, text in over.items()]
         else:
             self.ranges = [found for name in claim.quick if (found := self._default(name))]
         if not self.ranges:
             raise InputError(
-                f"{claim.id} has no parameter that could be searched: its setting is {claim.quick}"
+                f"{claim.id} has no parameter that could be searched: {self._why_none()}"
             )
         self.own = [claim.quick] if self.together else [self._single(cell) for cell in own]
+
+    def _why_none(self) -> str:
+        """What keeps each parameter as it is."""
+        claim = self.claim
+        reasons = {
+            "has values that are compared with each other": self.fixed,
+            "buys precision": {claim.budget},
+            "says how it is measured": PROTOCOL - {claim.budget} - self.fixed,
+        }
+        told = [
+            f"{', '.join(named)} {why}"
+            for why, names in reasons.items()
+            if (named := [name for name in claim.quick if name in names])
+        ]
+        rest = [n for n in claim.quick if not any(n in names for names in reasons.values())]
+        told += [f"{', '.join(rest)} has one value only"] if rest else []
+        return "; ".join(told) or "it has none"
 
     def _single(self, cell: Setting) -> Setting:
         """A setting whose one cell is `cell`."""
@@ -132,7 +157,7 @@ class Region:
         """The claim's own values: of both scales, or of the quick one where larger ones take
         long."""
         scales = [self.claim.quick[name]]
-        if self.claim.kind not in ("training", "real"):
+        if not self.slow:
             scales.append(self.claim.paper[name])
         lists = (v if isinstance(v, tuple) else (v,) for v in scales)
         return list(dict.fromkeys(itertools.chain(*lists)))
@@ -149,14 +174,21 @@ class Region:
         if isinstance(values[0], bool | str):
             return self._range(name, values) if len(values) > 1 else None
         wider = BEYOND if self.beyond else WIDER
-        if isinstance(values[0], int):  # larger counts may take for ever
-            low, high = max(math.ceil(min(values) / wider), 1), max(values)
-        elif min(values) > 0:
-            low, high = min(values) / wider, max(values) * wider
+        least, most = min(values), max(values)
+        if isinstance(values[0], int):
+            low = max(math.ceil(least / wider), min(least, 1))
+            high = most if self.slow or self.beyond else max(most, int(wider * self._most(name)))
+        elif least >= 0:
+            low, high = least / wider, most * wider
         else:
-            reach = (max(values) - min(values)) * (wider - 1) / 2
-            low, high = (min(values) - reach if min(values) < 0 else 0.0), max(values) + reach
+            reach = (most - least) * (wider - 1) / 2
+            low, high = least - reach, most + reach
         return self._range(name, (low, high)) if low < high else None
+
+    def _most(self, name: str) -> Any:
+        """The largest value at quick scale."""
+        value = self.claim.quick[name]
+        return max(value) if isinstance(value, tuple) else value
 
     def _range(self, name: str, ends: Sequence[Any]) -> Range:
         value = self.claim.quick[name]
@@ -229,8 +261,21 @@ class Region:
 
     def admits(self, setting: Setting) -> bool:
         """Whether a setting is searched."""
+        limited = not (self.chosen or self.beyond)
+        if limited and excess(self.claim, setting) > MOST_EXCESS:
+            return False
         status = self.status(setting)
         return status == "inside" or (self.beyond and status == "outside")
+
+    def size(self, setting: Setting) -> float:
+        """By how much the searched counts of a setting are beyond the quick ones, as a product."""
+        found = self.values(setting)
+        counts = [r.name for r in self.ranges if r.whole]
+        return math.prod(max(1.0, float(found[n]) / max(1, self._most(n))) for n in counts)
+
+    def box(self) -> dict[str, list[Value]]:
+        """The ranges as plain data: two ends, or words, by name."""
+        return {r.name: list(r.words) or [r.low, r.high] for r in self.ranges}
 
     def searches(self, setting: Setting) -> bool:
         """Whether a setting is in the box, and admitted."""

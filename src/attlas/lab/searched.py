@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from attlas.claims import Claim, Value
@@ -19,6 +20,7 @@ from attlas.lab.soak import soak_digest
 FILE = FOLDER / "refute.json"
 _SUMMARY = {
     "code": str,
+    "over?": {str: [PLAIN]},
     "word": str,
     "settings": int,
     "cells": int,
@@ -36,7 +38,8 @@ _SUMMARY = {
 class Searched(NamedTuple):
     """What is kept of a search: its `word`, `not refuted`, `refuted` or `not searched`, what was
     looked at, and where it came nearest; `at_first` counts what was refuted at first sight; `stale`
-    if the claim has changed since."""
+    if the claim has changed since. `over` is the box that was searched, by parameter: two ends, or
+    words; of a box that is no longer the default one it still says what it says."""
 
     word: str
     settings: int
@@ -49,16 +52,35 @@ class Searched(NamedTuple):
     failed: int
     stale: bool
     at_first: int = 0
+    over: Mapping[str, list[Value]] = MappingProxyType({})
+
+    def box_said(self) -> str:
+        """The box, as a sentence has it."""
+        return "; ".join(
+            f"{name} {', '.join(map(str, ends))}"
+            if any(isinstance(end, str | bool) for end in ends) or len(ends) != 2
+            else f"{name} {ends[0]:.6g} to {ends[1]:.6g}"
+            for name, ends in self.over.items()
+        )
+
+    def covers(self, claim: Claim) -> bool:
+        """Whether it searched the default box of today."""
+        return self.over == default_box(claim)
 
 
 def search_digest(claim: Claim) -> str:
-    """Digest of what a search depends on: what verdicts do, and the region that was searched."""
+    """Digest of what a search depends on: what verdicts do, and the hypotheses. The box is kept
+    beside what was found in it: a wider one takes back nothing."""
+    words = json.dumps([hypothesis.words for hypothesis in claim.hypotheses])
+    return f"{soak_digest(claim)}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
+
+
+def default_box(claim: Claim) -> dict[str, list[Value]]:
+    """The ranges that are searched of a claim by default; none if it has nothing to search."""
     try:
-        ranges = [str(r) for r in Region(claim).ranges]
-    except InputError as error:
-        ranges = [str(error)]
-    region = [*(hypothesis.words for hypothesis in claim.hypotheses), *ranges]
-    return f"{soak_digest(claim)}-{hashlib.sha256(json.dumps(region).encode()).hexdigest()[:16]}"
+        return Region(claim).box()
+    except InputError:
+        return {}
 
 
 def summary(claim: Claim, found: Search | InputError) -> dict[str, Any]:
@@ -66,7 +88,7 @@ def summary(claim: Claim, found: Search | InputError) -> dict[str, Any]:
     code = search_digest(claim)
     if isinstance(found, InputError):
         empty: dict[str, Any] = dict.fromkeys(("settings", "cells", "seconds", "seed", "failed"), 0)
-        said = {"code": code, "word": "not searched", "reason": str(found), "at": {}}
+        said = {"code": code, "word": "not searched", "reason": str(found), "at": {}, "over": {}}
         return {**said, **empty, "nearness": None}
     violation, nearest = found.violation, found.nearest
     at = violation.changed if violation else nearest and found.region.values(nearest.setting)
@@ -74,6 +96,7 @@ def summary(claim: Claim, found: Search | InputError) -> dict[str, Any]:
     number = nearest.nearness if nearest else math.nan
     return {
         "code": code,
+        "over": found.region.box(),
         "word": "refuted" if violation else "not refuted",
         "settings": found.settings,
         "cells": found.cells,
