@@ -83,7 +83,7 @@ def refute(
     """
     compile_quickly()  # before JAX is imported
 
-    from attlas.claims import select
+    from attlas.claims import Claim, select
     from attlas.errors import InputError
     from attlas.lab.searched import FILE, read_summary, write_summary
     from attlas.lab.store import Store
@@ -96,12 +96,16 @@ def refute(
         raise click.UsageError(str(error)) from error
     order = ("identity", "two routes", "simulation", "training", "real")
     claims.sort(key=lambda claim: (order.index(claim.kind), claim.id))
-    current = {
-        id
-        for id, known in read_summary(claims, path).items()
-        if not known.stale and known.seconds >= 60 * minutes
-    }
-    wanted = [claim.id for claim in claims if again or claim.id not in current]
+    known = read_summary(claims, path)
+
+    def has_current(claim: Claim) -> bool:
+        found = known.get(claim.id)
+        return found is not None and not found.stale and found.seconds >= 60 * minutes
+
+    # Those of which a current search is there, in another box than the default one, come last.
+    claims.sort(key=has_current)
+    searched = {c.id for c in claims if has_current(c) and known[c.id].covers(c)}
+    wanted = [claim.id for claim in claims if again or claim.id not in searched]
     # A fresh process for each claim: the memory of compiled programs goes with it.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, context, max_tasks_per_child=1) as pool:

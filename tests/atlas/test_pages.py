@@ -86,27 +86,31 @@ def test_pages_show_what_a_search_found_and_where_a_claim_goes_on_to_hold(tested
     ]
     edges = pd.DataFrame([{"axis": "lam", "at": 0.5, "low": 0.09, "high": 0.1}])
     domain = Domain(result.claim, ("lam", "gamma"), 0, pd.DataFrame(rows), edges)
-    search = Searched("not refuted", 1234, 1300, 60.0, 0, 0.75, {"lam": 0.05}, "", 0, False)
+    box = {"lam": [0.0125, 0.4], "gate": ["erf", "softmax"]}
+    kept = ("not refuted", 1234, 1300, 60.0, 0, 0.75, {"lam": 0.05}, "", 0, False)
+    search = Searched(*kept, over=box)
     id = result.claim.id
     folder = write_atlas(
         Atlas([result], searched={id: search}, domains={id: domain}), tmp_path / "atlas"
     ).parent
     page = (folder / f"{id}.html").read_text()
-    for part in ("Domain of validity", "not refuted, 1,234 settings", "Certified on this box"):
+    for part in ("Domain of validity", "not refuted, 1,234 settings tried of lam", "Certified on this box"):
         assert part in page, part
     assert "refuted" in (folder / f"{id}.domain.svg").read_text()
     seeds = (folder / "seeds.html").read_text()
     assert "1 claims, 1,234 settings: 0 refuted somewhere." in seeds and "0.75" in seeds
-    assert "Not searched" not in seeds and "saw one setting only" not in seeds
+    assert "lam 0.0125 to 0.4; gate erf, softmax" in seeds
+    assert "With nothing to search" not in seeds and "saw one setting only" not in seeds
 
 
 @pytest.mark.parametrize(
     "settings, said",
-    [(1, "1 of these searches saw one setting only"), (0, "Not searched, because")],
+    [(1, "1 of these searches saw one setting only"), (0, "(lengths is compared)")],
 )
 def test_what_was_hardly_searched_is_told(tested, tmp_path, settings, said):
     result = tested("single-location/swapped-beats-oracle")
-    search = Searched("not refuted", settings, 1, 60.0, 0, 0.75, {"lam": 0.05}, "", 0, True)
+    reason = "it has no parameter that could be searched: lengths is compared"
+    search = Searched("not refuted", settings, 1, 60.0, 0, 0.75, {"lam": 0.05}, reason, 0, True)
     written = write_atlas(Atlas([result], searched={result.claim.id: search}), tmp_path / "atlas")
     seeds = (written.parent / "seeds.html").read_text()
     assert said in seeds and ("(*) saw an earlier version" in seeds) == bool(settings)

@@ -4,7 +4,12 @@ import pytest
 from attlas.gaussian import Estimate
 from attlas.lab.runner import run
 from attlas.single_location import SingleLocation
-from attlas.single_location.claims.manifold import count_zeros, slopes_by_quadrature, turns
+from attlas.single_location.claims.manifold import (
+    corner_rate_by_quadrature,
+    count_zeros,
+    slopes_by_quadrature,
+    turns,
+)
 from attlas.single_location.claims.readings import Similarities
 from attlas.single_location.claims.shared import capped
 from attlas.single_location.landscape import corner_rate
@@ -60,6 +65,28 @@ def test_the_slope_at_the_oracle_is_the_rate_there():
     in_kappa, in_nu = slopes_by_quadrature(task, 1.0, 1.0, 0.2)
     assert -2 * in_kappa == pytest.approx(float(corner_rate(task, 0.2)), rel=1e-9)
     assert in_nu < 0 < slopes_by_quadrature(task, 1.0, -1.0, 0.2)[0]
+
+
+@pytest.mark.parametrize(
+    ("dim", "gamma", "lam"),
+    ((400, 0.7, 0.1), (4, 0.05, 12.0), (60_000, 0.03, 0.09), (1000, 9.0, 25.0), (18_059, 11, 27)),
+)
+def test_the_rate_at_the_oracle_is_its_integral_to_many_digits(dim, gamma, lam):
+    flint = pytest.importorskip("flint")
+    task = SingleLocation(dim, 4, gamma)
+    s, mean = flint.arb(lam) * flint.arb(gamma), flint.arb(lam) * flint.arb(task.m)
+
+    def integrand(g, _):
+        x = mean + s * g
+        return (-(x**2) - g**2 / 2).exp() * x.erfc()
+
+    centre = -4 * mean * s / (1 + 4 * s**2)
+    with flint.ctx.workprec(200):
+        whole = flint.acb.integral(integrand, centre - 30, centre + 30, abs_tol=flint.arb("1e-400"))
+        exact = whole.real * 2 * flint.arb(2).sqrt() / flint.arb.pi() * 2 * flint.arb(gamma) ** 2
+        exact = float((exact * mean).mid())
+    assert corner_rate_by_quadrature(task, lam) == pytest.approx(exact, rel=1e-9)
+    assert float(corner_rate(task, lam)) == pytest.approx(exact, rel=1e-9)
 
 
 def test_a_broken_sample_is_not_excused_by_its_spread():

@@ -158,6 +158,9 @@ def print_search(search: "Search", files: Sequence[str] = ()) -> None:
             count = f"{search.refuted_at_first:,} refuted at first sight"
             console.print(f"{indent}{count}, and not on a fresh seed with four times the budget.")
     console.print(f"{indent}Searched: {escape('; '.join(map(str, search.region.ranges)))}.")
+    if search.too_large:
+        count = f"{search.too_large:,} setting{'s' if search.too_large > 1 else ''}"
+        console.print(f"{indent}{count} would have taken too long; --over, or more minutes, look.")
     if search.failed:
         point, reason = next(iter(search.failed.items()))
         settings = "setting" if len(search.failed) == 1 else "settings"

@@ -135,7 +135,7 @@ class Region:
     def _why_none(self) -> str:
         """What keeps each parameter as it is."""
         claim = self.claim
-        reasons = {
+        reasons: dict[str, set[Any]] = {
             "has values that are compared with each other": self.fixed,
             "buys precision": {claim.budget},
             "says how it is measured": PROTOCOL - {claim.budget} - self.fixed,
@@ -269,9 +269,9 @@ class Region:
 
     def size(self, setting: Setting) -> float:
         """By how much the searched counts of a setting are beyond the quick ones, as a product."""
-        found = self.values(setting)
+        found: Mapping[str, Any] = self.values(setting)
         counts = [r.name for r in self.ranges if r.whole]
-        return math.prod(max(1.0, float(found[n]) / max(1, self._most(n))) for n in counts)
+        return math.prod(max(1.0, found[n] / max(1, self._most(n))) for n in counts)
 
     def box(self) -> dict[str, list[Value]]:
         """The ranges as plain data: two ends, or words, by name."""

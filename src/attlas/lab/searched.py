@@ -63,6 +63,10 @@ class Searched(NamedTuple):
             for name, ends in self.over.items()
         )
 
+    def why_not(self) -> str:
+        """Of a claim that was not searched, why not."""
+        return self.reason.rpartition("could be searched: ")[2]
+
     def covers(self, claim: Claim) -> bool:
         """Whether it searched the default box of today."""
         return self.over == default_box(claim)

@@ -526,12 +526,8 @@ def widths_at(task: SingleLocation, lam: float) -> tuple[float, float, float]:
     " gate is made sharper.",
     hypotheses=(
         Hypothesis(
-            "2 lam^2 gamma sqrt(dim / 2) <= 5 (1 + 4 lam^2 gamma^2) and lam sqrt(dim / 2) <= 18:"
-            " beyond it the quadrature misses a part of the integrand, or rounding loses it",
-            lambda s: (
-                2 * s.lam**2 * s.gamma * (s.dim / 2) ** 0.5 <= 5 * (1 + 4 * (s.lam * s.gamma) ** 2)
-                and s.lam * (s.dim / 2) ** 0.5 <= 18
-            ),
+            "A^2 + (A / E)^2 <= 600: beyond it the rate is below what floating-point numbers hold",
+            lambda s: sum(widths_at(task_of(s), s.lam)[i] ** 2 for i in (0, 2)) <= 600,
         ),
     ),
     quick=paper_task(lam=(0.03, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)),
@@ -570,12 +566,20 @@ def corner_rate_by_quadrature(task: SingleLocation, lam: float) -> float:
     r"""Rate at the oracle from the definition of the risk on the manifold, $2|R_\kappa|$.
 
     $R_\kappa = -2\gamma^2 E[\mathrm{erf}'(x)\lambda m\,(1 - \mathrm{erf}(x))]$ with
-    $x = \lambda m + \lambda\gamma G$, by the trapezoidal rule, centred at the integrand's maximum
-    so that its smallness costs no digits.
+    $x = \lambda m + sG$, $s = \lambda\gamma$, by the trapezoidal rule around the integrand's
+    maximum. Its logarithm $-x^2 + \ln\mathrm{erfc}(x) - g^2/2$ has a slope that vanishes where
+    $g = -2s(x + \pi^{-1/2}/\mathrm{erfcx}(x))$ (near $-4\lambda ms/(1 + 4s^2)$ where erfc falls,
+    near $-2\lambda ms/(1 + 2s^2)$ where it is flat), and a curvature of $1 + 2s^2$ at least, since
+    erfc is log-concave: what lies beyond 12 of these widths is below $e^{-72}$ of the maximum.
     """
-    s = lam * task.gamma
-    g = np.linspace(-12, 12, 8001) - 2 * lam * task.m * s / (1 + 4 * s**2)
-    x = lam * task.m + s * g
-    density = np.exp(-(g**2) / 2) / np.sqrt(2 * np.pi)
-    integrand = 2 / np.sqrt(np.pi) * np.exp(-(x**2)) * special.erfc(x) * density
-    return float(2 * 2 * task.gamma**2 * lam * task.m * np.sum(integrand) * (g[1] - g[0]))
+    s, mean = lam * task.gamma, lam * task.m
+
+    def fall(g: float) -> float:
+        x = mean + s * g
+        return g + 2 * s * (x + 1 / (np.sqrt(np.pi) * special.erfcx(x)))
+
+    top = scipy.optimize.brentq(fall, -fall(0.0), 0.0)
+    g = top + np.linspace(-12, 12, 4001) / np.sqrt(1 + 2 * s**2)
+    x = mean + s * g
+    integrand = np.sqrt(2) / np.pi * np.exp(-(x**2) - g**2 / 2) * special.erfc(x)
+    return float(2 * 2 * task.gamma**2 * mean * np.sum(integrand) * (g[1] - g[0]))
