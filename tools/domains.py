@@ -6,6 +6,8 @@ from attlas.lab import compile_quickly
 
 DOMAINS = {
     "latent-posterior/exponents": {"temperature": "0.05:4", "dim": "2:24"},
+    "single-location/exact-reduction": {"step_size": "0.002:0.2", "gamma": "0.2:4"},
+    "single-location/manifold-fixed-points": {"lam": "0.02:4", "gamma": "0.2:6"},
     "single-location/critical-lambda": {"dim": "10:10000", "gamma": "0.1:8"},
     "single-location/swapped-beats-oracle": {"lam": "0.01:0.4", "gamma": "0.2:6"},
 }

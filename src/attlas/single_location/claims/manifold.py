@@ -51,7 +51,18 @@ from attlas.single_location.task import SingleLocation
     r" $(\kappa,\nu,\theta,\eta,\rho)$ for every $d \ge 4$: the five overlaps of the next iterate"
     r" are functions of the present five.",
     words="Descent in any dimension is a map of five numbers, exactly.",
-    hypotheses=STABLE,
+    hypotheses=(
+        *STABLE,
+        Hypothesis(
+            "step_size is below the flip threshold at the swapped point too",
+            lambda s: (
+                -2 / s.step_size
+                < landscape.stability(
+                    task_of(s), landscape.swapped_point(task_of(s), s.lam), s.lam
+                )[0]
+            ),
+        ),
+    ),
     quick=paper_task(dim=(4, 400), step_size=(1e-2, 1e-3), lam=0.7, repeats=8, steps=400),
     paper=dict(dim=(4, 5, 40, 400), step_size=(1e-2, 1e-2, 4e-3, 1e-3), repeats=30, steps=2000),
     cells=together("dim", "step_size"),
