@@ -34,7 +34,7 @@ def test_a_ladder_on_which_the_gate_stays_closed_is_outside_corollary_2(store):
     (
         ("swapped-attractor", {"length": 100}, "flip threshold"),
         ("swapped-beats-oracle", {"gamma": 2.0}, "gamma"),
-        ("gates-in-order", {"gamma": 0.3}, "1e-25"),
+        ("gates-in-order", {"gamma": 0.3}, "1e-17"),
         ("softmax-training", {"lam": 5.0}, "lam <= 1"),
         ("critical-lambda", {"gamma": (2.0,)}, "saturated"),
         ("large-lambda-stalls", {"dim": 80, "lam": 1.95, "steps": 120_000}, "from 0.4 to 1/2"),

@@ -182,8 +182,9 @@ def terms_of_the_excess(evidence: xr.Dataset) -> Figure:
         CLASSES,
         defining("0 < step_size < 2", lambda s: 0 < s.step_size < 2),
         Hypothesis(
-            "vocabulary >= 3: with two words the heads are nearly collinear, and rounding shows",
-            lambda s: s.vocabulary >= 3,
+            "vocabulary >= 3 and heads <= 12: with two words, or with more heads, features are"
+            " nearly collinear, and rounding shows",
+            lambda s: s.vocabulary >= 3 and s.heads <= 12,
         ),
     ),
     quick=Setting(
