@@ -42,7 +42,9 @@ def test_default_ranges_are_around_the_claims_own_values():
     assert wider["lam"] == (0.0125, 12.0) and wider["dim"] == (1, 200)
 
 
-def test_counts_of_training_reach_down_only():
+def test_counts_of_training_and_of_enumerations_reach_down_only():
+    (enumerated,) = select(["latent-posterior/optimisation-error"])
+    assert {r.name: r.high for r in Region(enumerated).ranges}["vocabulary"] == 4
     (parting,) = select(["several-locations/heads-part"])
     ends = {r.name: (r.low, r.high) for r in Region(parting).ranges}
     assert ends["dim"] == (25, 100) and ends["signal"][1] == 4 * parting.quick.signal

@@ -15,7 +15,11 @@ from attlas.lab.measurement import claim_errors_named
 WIDER, BEYOND = 4.0, 8.0
 """How far, as a factor, the default ranges reach beyond a claim's own values, and beyond its
 hypotheses. Whole numbers reach as far up from the quick ones as down, and down only where a claim
-trains or reads real data, or beyond the hypotheses: larger counts take long."""
+trains, reads real data or enumerates, or beyond the hypotheses: larger counts take too long."""
+
+ENUMERATED = {"hidden", "latents", "letters", "sparsity", "vocabulary"}
+"""Parameters of claims that go through all words, latents or sets: with larger counts, of whatever,
+there are so many that they fill the memory."""
 
 MOST_EXCESS = 4.0
 """Default ranges leave out settings whose counts, as a product, are beyond the claim's own by
@@ -112,6 +116,7 @@ class Region:
     ) -> None:
         self.claim, self.beyond = claim, beyond
         self.slow = claim.kind in ("training", "real")
+        self.down_only = self.slow or beyond or bool(ENUMERATED & set(claim.quick))
         own = claim.cells(claim.quick)
         lists = {n for n, value in claim.quick.items() if isinstance(value, tuple)}
         self.swept = {name for name in lists if not isinstance(own[0][name], tuple)}
@@ -177,7 +182,7 @@ class Region:
         least, most = min(values), max(values)
         if isinstance(values[0], int):
             low = max(math.ceil(least / wider), min(least, 1))
-            high = most if self.slow or self.beyond else max(most, int(wider * self._most(name)))
+            high = most if self.down_only else max(most, int(wider * self._most(name)))
         elif least >= 0:
             low, high = least / wider, most * wider
         else:
