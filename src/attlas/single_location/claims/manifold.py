@@ -587,7 +587,7 @@ def corner_rate_by_quadrature(task: SingleLocation, lam: float) -> float:
 
     def fall(g: float) -> float:
         x = mean + s * g
-        return g + 2 * s * (x + 1 / (np.sqrt(np.pi) * special.erfcx(x)))
+        return g + 2 * s * (x + float(np.pi**-0.5) / float(special.erfcx(x)))
 
     top = scipy.optimize.brentq(fall, -fall(0.0), 0.0)
     g = top + np.linspace(-12, 12, 4001) / np.sqrt(1 + 2 * s**2)
