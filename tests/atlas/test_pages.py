@@ -106,11 +106,11 @@ def test_pages_show_what_a_search_found_and_where_a_claim_goes_on_to_hold(tested
 
 @pytest.mark.parametrize(
     "settings, said",
-    [(1, "1 of these searches saw one setting only"), (0, "(lengths is compared)")],
+    [(1, "1 of these searches saw one setting only"), (0, "which has lengths (compared)")],
 )
 def test_what_was_hardly_searched_is_told(tested, tmp_path, settings, said):
     result = tested("single-location/swapped-beats-oracle")
-    reason = "it has no parameter that could be searched: lengths is compared"
+    reason = "it has no parameter that could be searched: lengths (compared)"
     search = Searched("not refuted", settings, 1, 60.0, 0, 0.75, {"lam": 0.05}, reason, 0, True)
     written = write_atlas(Atlas([result], searched={result.claim.id: search}), tmp_path / "atlas")
     seeds = (written.parent / "seeds.html").read_text()

@@ -28,7 +28,7 @@ def test_a_list_that_the_statement_compares_is_not_searched():
 
 def test_a_claim_without_parameters_is_refused():
     (none,) = select(["several-locations/attention-ahead"])
-    with pytest.raises(InputError, match="searched: lengths has values that are compared"):
+    with pytest.raises(InputError, match=r"searched: lengths \(compared with each other\)$"):
         Region(none)
 
 

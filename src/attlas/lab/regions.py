@@ -141,18 +141,18 @@ class Region:
         """What keeps each parameter as it is."""
         claim = self.claim
         reasons: dict[str, set[Any]] = {
-            "has values that are compared with each other": self.fixed,
-            "buys precision": {claim.budget},
-            "says how it is measured": PROTOCOL - {claim.budget} - self.fixed,
+            "compared with each other": self.fixed,
+            "for precision": {claim.budget},
+            "of the measurement": PROTOCOL - {claim.budget} - self.fixed,
         }
         told = [
-            f"{', '.join(named)} {why}"
+            f"{', '.join(named)} ({why})"
             for why, names in reasons.items()
             if (named := [name for name in claim.quick if name in names])
         ]
         rest = [n for n in claim.quick if not any(n in names for names in reasons.values())]
-        told += [f"{', '.join(rest)} has one value only"] if rest else []
-        return "; ".join(told) or "it has none"
+        told += [f"{', '.join(rest)} (of one value)"] if rest else []
+        return ", ".join(told) or "it has none"
 
     def _single(self, cell: Setting) -> Setting:
         """A setting whose one cell is `cell`."""
