@@ -409,7 +409,7 @@ def test_a_probe_is_judged_on_other_sequences():
 def test_a_probe_of_gaussian_features_has_its_exact_price():
     rng = np.random.default_rng(0)
     features = rng.normal(size=(40, 8 * 20 + 500, 3))
-    target = features @ np.array([1.0, -2.0, 0.5]) + 0.3
+    target = features @ np.array([[1.0, 0.0], [-2.0, 0.1], [0.5, 3.0]]) + 0.3
     labels = target + 0.7 * rng.normal(size=target.shape)
     found = excess_of_few(features, labels, target, 20, 8)
     # Least squares of p features and a constant: variance times (p + 1) / (n - p - 2), nearly.

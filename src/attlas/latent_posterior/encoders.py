@@ -500,13 +500,13 @@ def explained(
 
 def excess_of_few(
     features: Float[Any, "run n p"],
-    labels: Float[Any, "run n"],
-    target: Float[Any, "run n"],
+    labels: Float[Any, "run n k"],
+    target: Float[Any, "run n k"],
     size: int,
     sets: int,
 ) -> Float[np.ndarray, " run"]:
-    """The mean excess risk of least squares on `size` labels, over `sets` of them at the start; the
-    sequences that are left judge.
+    """The mean excess risk of least squares on `size` labels, over `sets` of them at the start and
+    over k tasks; the sequences that are left judge.
 
     Arguments:
         features, labels: of all sequences.
@@ -517,5 +517,5 @@ def excess_of_few(
     shape = (len(x), sets, size, -1)
     a, y = x[:, :first].reshape(shape), labels[:, :first].reshape(shape)
     fitted = np.linalg.pinv(a, rcond=1e-6) @ y  # states may lie in fewer directions than there are
-    predicted = np.einsum("rnp,rsp->rsn", x[:, later], fitted[..., 0])
-    return ((predicted - target[:, None, later]) ** 2).mean((1, 2))
+    predicted = x[:, None, later] @ fitted
+    return ((predicted - target[:, None, later]) ** 2).mean((1, 2, 3))

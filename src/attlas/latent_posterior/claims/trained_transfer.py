@@ -89,6 +89,7 @@ def pretrained_encoders(cell: Setting, draws: Draws) -> Values:
     heads = [task @ np.linalg.pinv(masked_answers(kappa).T - 1 / LATENTS) for kappa in cell.kappa]
     through = np.einsum("rno,ro->rn", off, np.repeat(heads, runs, 0))
     shares = np.asarray(seen.counts, float) / cell.length
+    task = task[:, None]
     labels, target = task[np.asarray(seen.latent)], topics.posterior(seen) @ task
 
     def split(values: np.ndarray) -> np.ndarray:
