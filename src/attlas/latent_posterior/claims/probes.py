@@ -119,10 +119,10 @@ def probed_encoders(cell: Setting, draws: Draws) -> Values:
     r" predict the next word after fewer than $L$ words of a topic. A probe of the state at the"
     r" masked token leaves less of the variance of the posterior $\pi_X$ than the same probe of the"
     r" state before training, and than the same probe of the mean of the words, be it linear or a"
-    r" perceptron with a hidden layer. Of $\ln\pi_X$, less its mean over the latents, it leaves less"
-    r" than the probe of the mean of the words. The perceptron leaves less than the linear probe"
-    r" (geometric means over networks; probes are fitted to other sequences than they are judged"
-    r" on).",
+    r" perceptron with a hidden layer. Of $\ln\pi_X$, less its mean over the latents, it leaves"
+    r" less than the probe of the mean of the words. The perceptron leaves less than the linear"
+    r" probe (geometric means over networks; probes are fitted to other sequences than they are"
+    r" judged on).",
     words="Training brings the belief about the latent into the state. Neither random attention nor"
     " the mean of the words, which does not know how many they were, holds as much of it,"
     " whichever probe reads them. Some of what a linear probe misses of a trained state is there"
