@@ -319,8 +319,8 @@ def posterior_while_training(evidence: xr.Dataset) -> Figure:
     r" state that is hardly wider than the posterior keeps less than a wide one, and less than it"
     r" kept before training.",
     words="Training removes from the state some of what the posterior does not need, and leaves"
-    " much of it; four times as many steps remove less than half of the rest. So do weight decay"
-    " and noise, or dropout, and a state hardly wider than the posterior keeps less.",
+    " much of it; four times as many steps remove less than half of the rest, and so do weight"
+    " decay and noise, or dropout. A state hardly wider than the posterior keeps less.",
     measured_by=trained_encoders,
     rule=Order(),
     control=Control(
